@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from database_places import postgres_url
 from everkept.core.ports import RecordStore
 from everkept.core.records import Where
-from everkept.engines.postgres.connecting.database import Database
-from everkept.engines.postgres.connecting.migrating import Layout
+from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
+from everkept.engines.postgres.migration import Layout
 from everkept.engines.postgres.schema import LAYOUT
 from postgres_server import USER, Server
 from server_processes import HANG, HttpServer, command, environment

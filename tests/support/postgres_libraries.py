@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from everkept.core.times import Clock, now
-from everkept.engines.postgres.connecting.database import Database
+from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import EverkeptError
 from postgres_server import fresh_schema, shared

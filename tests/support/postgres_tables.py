@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Record
-from everkept.engines.postgres.catalogue import schema as catalogue
-from everkept.engines.postgres.connecting.cursor import Cursor, cursor_on
-from everkept.engines.postgres.records import schema as records
-from everkept.engines.postgres.records.rows import DERIVED, FIELDS, kept, record_to
-from everkept.engines.postgres.searching import schema as searching
-from everkept.engines.postgres.searching.meaning import put_vectors
-from everkept.engines.postgres.searching.words import lexemes
+from everkept.engines.postgres.rows import DERIVED, FIELDS, kept, record_to
+from everkept.engines.postgres.schema import LAYOUT
+from everkept.engines.postgres.statements import Cursor, cursor_on
+from everkept.engines.postgres.vectors import put_vectors
+from everkept.engines.postgres.words import lexemes
 from postgres_server import shared
 from records import memory
 
@@ -32,7 +30,7 @@ class Tables:
         self.schema = schema
         self.connection = self.connected()
         self.connection.execute(f"CREATE SCHEMA {schema}".encode())
-        for statement in (*catalogue.STATEMENTS, *records.STATEMENTS, *searching.STATEMENTS):
+        for statement in LAYOUT.steps[0]:
             self.connection.execute(statement.encode())
         self.store = self.another_store()
 

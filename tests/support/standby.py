@@ -287,9 +287,9 @@ def over_server(
 
 
 def _on_surreal(url: str, namespace: str) -> Library:
-    from everkept.engines.surreal.connecting.addresses import Credentials
-    from everkept.engines.surreal.connecting.sockets import SocketConnection
+    from everkept.engines.surreal.connection import Credentials
     from everkept.engines.surreal.library import SurrealLibrary
+    from everkept.engines.surreal.remote import SocketConnection
     from surreal_server import PASSWORD, USER
 
     connection = SocketConnection(

@@ -1,6 +1,6 @@
 """A connection that passes on what goes through it, for those that do something beside."""
 
-from everkept.engines.surreal.connecting.connection import Connection
+from everkept.engines.surreal.connection import Connection
 
 
 class Passing:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from everkept.core.times import Clock, now
-from everkept.engines.surreal.connecting.connection import Connection, Values
+from everkept.engines.surreal.connection import Connection, Values
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.errors import StoreAway
 from surreal_connections import Passing

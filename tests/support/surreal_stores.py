@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from everkept.engines.surreal.connecting.connection import Connection, Contended, TooLarge, Values
+from everkept.engines.surreal.connection import Connection, Contended, TooLarge, Values
 from everkept.engines.surreal.store import SurrealStore
 from records import DAY_ONE
 from surreal_connections import Passing

@@ -1,6 +1,6 @@
 """Servers of PostgreSQL, and tables of its own for a test."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,8 @@ import pytest
 from certificates import certificate
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf, shelf_of
-from postgres_server import Encrypted, Server, encrypted, served, shared
+from postgres_server import Encrypted, Server, encrypted, fresh_schema, served, shared
+from postgres_tables import Tables
 
 PASSWORD = "correct horse"
 
@@ -64,3 +65,11 @@ async def shelf() -> AsyncGenerator[Shelf, None]:
 @pytest.fixture
 async def store(shelf: Shelf) -> PostgresStore:
     return await shelf.library().user()
+
+
+@pytest.fixture
+def tables() -> Iterator[Tables]:
+    made = Tables(fresh_schema())
+    yield made
+    made.connection.execute(f"DROP SCHEMA {made.schema} CASCADE".encode())
+    made.connection.close()

@@ -1,7 +1,7 @@
 """The tables of a library as they are given out."""
 
-from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.schema import VERSION, database
+from everkept.engines.postgres.statements import Cursor
 from postgres_openers import open_and_count
 from postgres_server import Server, fresh_schema
 from processes import Actor

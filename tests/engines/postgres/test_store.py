@@ -13,7 +13,7 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Change, Delete, Record, Update, Weights, Where
 from everkept.core.walking import Hops
-from everkept.engines.postgres.searching.vector_index import IndexedVectors, build
+from everkept.engines.postgres.indexes import IndexedVectors, build_vector_index
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreAway
 from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
@@ -364,7 +364,7 @@ async def test_the_size_is_that_of_the_stores_own_vectors(shelf: Shelf, looked: 
         assert 400_000 < added[0] < 2_000_000
         assert added[1] < 200_000
         [(number,)] = shelf.ask("SELECT number FROM stores WHERE name = 'user'")
-        build(connection, IndexedVectors(number, "m", 1_000))
+        build_vector_index(connection, IndexedVectors(number, "m", 1_000))
     assert await user.size() > before[0] + added[0] + 400_000
     assert await history.size() - before[1] < 200_000
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
-from everkept.core import catalog
+from everkept.core import catalog as questions
 from everkept.core.conditions import Condition, Mode
 from everkept.core.copies import Holdings
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
@@ -13,11 +13,11 @@ from everkept.core.projects import Project, Silence, checked_project_name
 from everkept.core.searching import Search
 from everkept.core.times import Clock, now
 from everkept.core.usage import Usage
-from everkept.engines.postgres.catalogue import copying, keeping, listing, logs, shelves
-from everkept.engines.postgres.catalogue.listing import no_such
-from everkept.engines.postgres.catalogue.texts import check, is_storable
-from everkept.engines.postgres.connecting.database import Cursor, Database, Work
-from everkept.engines.postgres.searching.index_keeping import IndexKeeper
+from everkept.engines.postgres import catalog, project_lifecycle
+from everkept.engines.postgres.catalog import check, is_storable, no_such
+from everkept.engines.postgres.database import Database, Work
+from everkept.engines.postgres.index_maintenance import IndexKeeper
+from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.store import PostgresStore, authors_in
 from everkept.errors import ProjectArchived
 
@@ -38,12 +38,12 @@ class PostgresLibrary(TableLibrary):
         self._indexes = IndexKeeper(database)
         self._authors = authors_in(database)
 
-    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
+    async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
         return await self._read(
-            lambda cursor: listing.projects(cursor, question.status, is_last=True)
+            lambda cursor: catalog.projects(cursor, question.status, is_last=True)
         )
 
-    async def _get_project(self, question: catalog.GetProject) -> Project:
+    async def _get_project(self, question: questions.GetProject) -> Project:
         project, _ = await self._named(question.name)
         return project
 
@@ -54,40 +54,42 @@ class PostgresLibrary(TableLibrary):
         return project, self._store(number, name)
 
     async def store_of(self, project: Project) -> PostgresStore:
-        found, number = await self._read(lambda cursor: listing.identified(cursor, project))
+        found, number = await self._read(lambda cursor: catalog.identified(cursor, project))
         return self._store(number, found.name)
 
-    async def _add_project(self, change: catalog.AddProject) -> Project:
+    async def _add_project(self, change: questions.AddProject) -> Project:
         name, description = checked_project_name(change.name), change.description
         check(description, change.project_id)
         moment = change.at or self._clock()
         own_id = change.project_id or str(uuid4())
         project = Project(own_id, name, description, "active", moment, moment)
-        await self._write(lambda cursor: shelves.make(cursor, project))
+        await self._write(lambda cursor: project_lifecycle.make(cursor, project))
         return project
 
-    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+    async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         name, status, at = change.name, change.status, self._clock()
         _check_name(name)
-        return await self._write(lambda cursor: shelves.set_status(cursor, name, status, at))
+        return await self._write(
+            lambda cursor: project_lifecycle.set_status(cursor, name, status, at)
+        )
 
-    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+    async def _delete_project(self, change: questions.DeleteProject) -> None:
         _check_name(change.name)
         at = self._clock()
-        gone = await self._write(lambda cursor: shelves.discard(cursor, change.name, at))
+        gone = await self._write(lambda cursor: project_lifecycle.discard(cursor, change.name, at))
         await self._let_go([gone])
 
-    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+    async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
         project = await self.project(change.name)
         if project.is_off == change.off:
             return project
         moment = change.at or self._clock()
         return await self._write(
-            lambda cursor: shelves.switch(cursor, change.name, off=change.off, at=moment)
+            lambda cursor: project_lifecycle.switch(cursor, change.name, off=change.off, at=moment)
         )
 
-    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
-        return await self._read(listing.silences)
+    async def _list_silences(self, _: questions.ListSilences) -> list[Silence]:
+        return await self._read(catalog.silences)
 
     async def user(self) -> PostgresStore:
         return await self._own_store("user")
@@ -96,76 +98,80 @@ class PostgresLibrary(TableLibrary):
         return await self._own_store("history")
 
     async def _find_workspace_project(
-        self, question: catalog.FindWorkspaceProject
+        self, question: questions.FindWorkspaceProject
     ) -> Project | None:
         check(question.path)
-        return await self._read(lambda cursor: listing.of_workspace(cursor, question.path))
+        return await self._read(lambda cursor: catalog.of_workspace(cursor, question.path))
 
-    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
+    async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         check(change.path)
-        return await self._write(lambda cursor: shelves.assign(cursor, change.path, change.project))
+        return await self._write(
+            lambda cursor: project_lifecycle.assign(cursor, change.path, change.project)
+        )
 
-    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
-        return await self._read(lambda cursor: listing.folders_of(cursor, question.project.id))
+    async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
+        return await self._read(lambda cursor: catalog.folders_of(cursor, question.project.id))
 
-    async def _get_note(self, question: catalog.GetNote) -> str | None:
+    async def _get_note(self, question: questions.GetNote) -> str | None:
         check(question.key)
-        return await self._read(lambda cursor: keeping.note(cursor, question.key))
+        return await self._read(lambda cursor: catalog.note(cursor, question.key))
 
-    async def _write_note(self, change: catalog.WriteNote) -> None:
+    async def _write_note(self, change: questions.WriteNote) -> None:
         check(change.key, change.value)
-        await self._write(lambda cursor: keeping.set_note(cursor, change.key, change.value))
+        await self._write(lambda cursor: catalog.set_note(cursor, change.key, change.value))
 
-    async def _list_notes(self, question: catalog.ListNotes) -> Mapping[str, str]:
+    async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
         check(question.prefix)
-        return await self._read(lambda cursor: keeping.notes(cursor, question.prefix, is_last=True))
+        return await self._read(lambda cursor: catalog.notes(cursor, question.prefix, is_last=True))
 
-    async def _add_searches(self, change: catalog.AddSearches) -> None:
+    async def _add_searches(self, change: questions.AddSearches) -> None:
         check(*(text for each in change.searches for text in (each.tool, each.query, each.session)))
         if change.searches:
-            await self._write(lambda cursor: logs.add_searches(cursor, change.searches))
+            await self._write(lambda cursor: catalog.add_searches(cursor, change.searches))
 
-    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
+    async def _list_searches(self, question: questions.ListSearches) -> list[Search]:
         check(question.session)
         return await self._read(
-            lambda cursor: logs.newest_searches(cursor, question.session, question.limit)
+            lambda cursor: catalog.newest_searches(cursor, question.session, question.limit)
         )
 
-    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
-        return await self._write(logs.forget_searches)
+    async def _forget_searches(self, _: questions.ForgetSearches) -> int:
+        return await self._write(catalog.forget_searches)
 
-    async def _add_usage(self, change: catalog.AddUsage) -> None:
+    async def _add_usage(self, change: questions.AddUsage) -> None:
         check(*(row.tool for row in change.rows))
         if change.rows:
-            await self._write(lambda cursor: logs.add_usage(cursor, change.rows))
+            await self._write(lambda cursor: catalog.add_usage(cursor, change.rows))
 
-    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
-        return await self._read(logs.usage)
+    async def _list_usage(self, _: questions.ListUsage) -> list[Usage]:
+        return await self._read(catalog.usage)
 
-    async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
-        found = await self._read(lambda cursor: keeping.tokens(cursor, is_last=True))
+    async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
+        found = await self._read(lambda cursor: catalog.tokens(cursor, is_last=True))
         return [token for token, _ in found]
 
-    async def _register_token(self, change: catalog.RegisterToken) -> None:
+    async def _register_token(self, change: questions.RegisterToken) -> None:
         check(change.token.id, change.token.label, change.secret_hash)
         await self._write(
-            lambda cursor: keeping.add_token(cursor, change.token, change.secret_hash)
+            lambda cursor: catalog.add_token(cursor, change.token, change.secret_hash)
         )
 
-    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
+    async def _revoke_token(self, change: questions.RevokeToken) -> bool:
         check(change.token_id)
-        return await self._write(lambda cursor: keeping.remove_token(cursor, change.token_id))
+        return await self._write(lambda cursor: catalog.remove_token(cursor, change.token_id))
 
-    async def _has_token(self, question: catalog.HasToken) -> bool:
+    async def _has_token(self, question: questions.HasToken) -> bool:
         check(question.secret_hash)
-        return await self._read(lambda cursor: keeping.knows_token(cursor, question.secret_hash))
+        return await self._read(lambda cursor: catalog.knows_token(cursor, question.secret_hash))
 
-    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
-        return await self._read(copying.holdings)
+    async def _read_holdings(self, _: questions.ReadHoldings) -> Holdings:
+        return await self._read(project_lifecycle.holdings)
 
-    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
-        copying.check_holdings(change.holdings)
-        gone = await self._write(lambda cursor: copying.take_over(cursor, change.holdings))
+    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
+        project_lifecycle.check_holdings(change.holdings)
+        gone = await self._write(
+            lambda cursor: project_lifecycle.take_over(cursor, change.holdings)
+        )
         await self._let_go(gone)
 
     @property
@@ -204,13 +210,13 @@ class PostgresLibrary(TableLibrary):
 
         return noting
 
-    async def _named(self, name: str) -> listing.Shelved:
+    async def _named(self, name: str) -> catalog.Shelved:
         _check_name(name)
-        return await self._read(lambda cursor: listing.named(cursor, name))
+        return await self._read(lambda cursor: catalog.named(cursor, name))
 
     async def _own_store(self, name: LiteralString) -> PostgresStore:
         if name not in self._own:
-            self._own[name] = await self._read(lambda cursor: listing.own_store(cursor, name))
+            self._own[name] = await self._read(lambda cursor: catalog.own_store(cursor, name))
         return self._store(self._own[name], name)
 
     def _store(self, number: int, title: str) -> PostgresStore:
@@ -234,32 +240,32 @@ class PostgresLibrary(TableLibrary):
         await self._indexes.removed()
 
     answers: ClassVar[CatalogAnswers] = {
-        catalog.ListProjects: _list_projects,
-        catalog.GetProject: _get_project,
-        catalog.ListSilences: _list_silences,
-        catalog.FindWorkspaceProject: _find_workspace_project,
-        catalog.ListWorkspaces: _list_workspaces,
-        catalog.GetNote: _get_note,
-        catalog.ListNotes: _list_notes,
-        catalog.ListSearches: _list_searches,
-        catalog.ListUsage: _list_usage,
-        catalog.ListTokens: _list_tokens,
-        catalog.HasToken: _has_token,
-        catalog.ReadHoldings: _read_holdings,
+        questions.ListProjects: _list_projects,
+        questions.GetProject: _get_project,
+        questions.ListSilences: _list_silences,
+        questions.FindWorkspaceProject: _find_workspace_project,
+        questions.ListWorkspaces: _list_workspaces,
+        questions.GetNote: _get_note,
+        questions.ListNotes: _list_notes,
+        questions.ListSearches: _list_searches,
+        questions.ListUsage: _list_usage,
+        questions.ListTokens: _list_tokens,
+        questions.HasToken: _has_token,
+        questions.ReadHoldings: _read_holdings,
     }
     changes: ClassVar[CatalogChanges] = {
-        catalog.AddProject: _add_project,
-        catalog.SetProjectStatus: _set_project_status,
-        catalog.DeleteProject: _delete_project,
-        catalog.SetProjectOff: _set_project_off,
-        catalog.LinkWorkspace: _link_workspace,
-        catalog.WriteNote: _write_note,
-        catalog.AddSearches: _add_searches,
-        catalog.ForgetSearches: _forget_searches,
-        catalog.AddUsage: _add_usage,
-        catalog.RegisterToken: _register_token,
-        catalog.RevokeToken: _revoke_token,
-        catalog.ReplaceHoldings: _replace_holdings,
+        questions.AddProject: _add_project,
+        questions.SetProjectStatus: _set_project_status,
+        questions.DeleteProject: _delete_project,
+        questions.SetProjectOff: _set_project_off,
+        questions.LinkWorkspace: _link_workspace,
+        questions.WriteNote: _write_note,
+        questions.AddSearches: _add_searches,
+        questions.ForgetSearches: _forget_searches,
+        questions.AddUsage: _add_usage,
+        questions.RegisterToken: _register_token,
+        questions.RevokeToken: _revoke_token,
+        questions.ReplaceHoldings: _replace_holdings,
     }
 
 

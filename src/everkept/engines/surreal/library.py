@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from everkept.core import catalog
+from everkept.core import catalog as questions
 from everkept.core.conditions import Condition, Mode
 from everkept.core.copies import Holdings
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
@@ -14,9 +14,9 @@ from everkept.core.searching import Search
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, now
 from everkept.core.usage import Usage
-from everkept.engines.surreal.catalogue import copying, listing, logs, shelves
-from everkept.engines.surreal.catalogue.desk import TURN, Desk, row_id
-from everkept.engines.surreal.connecting.connection import Connection, Thrown
+from everkept.engines.surreal import catalog, project_lifecycle
+from everkept.engines.surreal.catalog import TURN, Desk, row_id
+from everkept.engines.surreal.connection import Connection, Thrown
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 
@@ -41,15 +41,15 @@ class SurrealLibrary(TableLibrary):
         self._stores: dict[str, SurrealStore] = {}  # by database
         self._opening = asyncio.Lock()
 
-    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
-        found = await listing.projects(self._desk)
+    async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
+        found = await catalog.projects(self._desk)
         return [project for project in found if question.status in (None, project.status)]
 
-    async def _get_project(self, question: catalog.GetProject) -> Project:
+    async def _get_project(self, question: questions.GetProject) -> Project:
         name = question.name
-        found = None if forbidden_in_text(name) else await listing.named(self._desk, name)
+        found = None if forbidden_in_text(name) else await catalog.named(self._desk, name)
         if found is None:
-            raise listing.no_such(name)
+            raise catalog.no_such(name)
         return found
 
     async def open(self, name: str) -> tuple[Project, SurrealStore]:
@@ -65,32 +65,32 @@ class SurrealLibrary(TableLibrary):
         store, is_new = await self._store_of(found)
         return await self.store_of(project) if is_new else store
 
-    async def _add_project(self, change: catalog.AddProject) -> Project:
+    async def _add_project(self, change: questions.AddProject) -> Project:
         checked_project_name(change.name)
         moment = change.at or self._clock()
-        return await shelves.make(
+        return await project_lifecycle.make(
             self._desk, change.name, change.description, change.project_id, moment
         )
 
-    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+    async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         project = await self.project(change.name)
-        return await shelves.set_status(self._desk, project, change.status, self._clock())
+        return await project_lifecycle.set_status(self._desk, project, change.status, self._clock())
 
-    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+    async def _delete_project(self, change: questions.DeleteProject) -> None:
         project = await self.project(change.name)
-        self._stores.pop(shelves.database_of(self._desk, project.id), None)
-        await shelves.discard(self._desk, project, self._clock())
+        self._stores.pop(project_lifecycle.database_of(self._desk, project.id), None)
+        await project_lifecycle.discard(self._desk, project, self._clock())
 
-    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+    async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
         project = await self.project(change.name)
         if project.is_off == change.off:
             return project
-        return await shelves.switch(
+        return await project_lifecycle.switch(
             self._desk, project, off=change.off, at=change.at or self._clock()
         )
 
-    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
-        return await listing.silences(self._desk)
+    async def _list_silences(self, _: questions.ListSilences) -> list[Silence]:
+        return await catalog.silences(self._desk)
 
     async def user(self) -> SurrealStore:
         return await self._store(f"{self._desk.database}_user")
@@ -99,11 +99,11 @@ class SurrealLibrary(TableLibrary):
         return await self._store(f"{self._desk.database}_history")
 
     async def _find_workspace_project(
-        self, question: catalog.FindWorkspaceProject
+        self, question: questions.FindWorkspaceProject
     ) -> Project | None:
-        return await listing.of_workspace(self._desk, question.path)
+        return await catalog.of_workspace(self._desk, question.path)
 
-    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
+    async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         text = f"""
             BEGIN; {TURN};
             IF (SELECT VALUE id FROM ONLY $project) IS NONE {{ THROW 'gone' }};
@@ -119,51 +119,51 @@ class SurrealLibrary(TableLibrary):
             raise NotFound("project", project.name, hint="It was deleted meanwhile.") from thrown
         return await self.project_of_workspace(path) or project
 
-    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
-        return await listing.folders_of(self._desk, question.project.id)
+    async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
+        return await catalog.folders_of(self._desk, question.project.id)
 
-    async def _get_note(self, question: catalog.GetNote) -> str | None:
+    async def _get_note(self, question: questions.GetNote) -> str | None:
         [value] = await self._desk.ask(
             "SELECT VALUE value FROM ONLY $id", {"id": row_id("note", question.key)}
         )
         return value
 
-    async def _write_note(self, change: catalog.WriteNote) -> None:
+    async def _write_note(self, change: questions.WriteNote) -> None:
         values = {"id": row_id("note", change.key), "key": change.key, "text": change.value}
         if change.value is None:
             await self._desk.alter("DELETE $id", values)
         else:
             await self._desk.alter("UPSERT $id SET key = $key, value = $text", values)
 
-    async def _list_notes(self, question: catalog.ListNotes) -> Mapping[str, str]:
+    async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
         [rows] = await self._desk.ask(
             "SELECT key, value FROM note WHERE string::starts_with(key, $prefix)",
             {"prefix": question.prefix},
         )
         return {row["key"]: row["value"] for row in rows}
 
-    async def _add_searches(self, change: catalog.AddSearches) -> None:
-        await logs.add_searches(self._desk, change.searches)
+    async def _add_searches(self, change: questions.AddSearches) -> None:
+        await catalog.add_searches(self._desk, change.searches)
 
-    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
-        return await logs.newest_searches(self._desk, question.session, question.limit)
+    async def _list_searches(self, question: questions.ListSearches) -> list[Search]:
+        return await catalog.newest_searches(self._desk, question.session, question.limit)
 
-    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
-        return await logs.forget_searches(self._desk)
+    async def _forget_searches(self, _: questions.ForgetSearches) -> int:
+        return await catalog.forget_searches(self._desk)
 
-    async def _add_usage(self, change: catalog.AddUsage) -> None:
-        await logs.add_usage(self._desk, change.rows)
+    async def _add_usage(self, change: questions.AddUsage) -> None:
+        await catalog.add_usage(self._desk, change.rows)
 
-    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
-        return await logs.usage(self._desk)
+    async def _list_usage(self, _: questions.ListUsage) -> list[Usage]:
+        return await catalog.usage(self._desk)
 
-    async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
+    async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
         [rows] = await self._desk.ask("SELECT record::id(id) AS id, label, created_at FROM token")
         return sorted(
             (Token(**row) for row in rows), key=lambda token: (token.created_at, token.id)
         )
 
-    async def _register_token(self, change: catalog.RegisterToken) -> None:
+    async def _register_token(self, change: questions.RegisterToken) -> None:
         text = """{
             IF (SELECT VALUE id FROM ONLY $id) IS NOT NONE { THROW 'taken' };
             IF (SELECT VALUE id FROM token WHERE secret_hash = $row.secret_hash)[0] IS NOT NONE {
@@ -182,23 +182,23 @@ class SurrealLibrary(TableLibrary):
         except Thrown as thrown:
             raise Conflict(f"There is a token {token.id} already.", id=token.id) from thrown
 
-    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
+    async def _revoke_token(self, change: questions.RevokeToken) -> bool:
         [removed] = await self._desk.alter(
             "DELETE $id RETURN BEFORE", {"id": row_id("token", change.token_id)}
         )
         return bool(removed)
 
-    async def _has_token(self, question: catalog.HasToken) -> bool:
+    async def _has_token(self, question: questions.HasToken) -> bool:
         [found] = await self._desk.ask(
             "SELECT VALUE id FROM token WHERE secret_hash = $hash", {"hash": question.secret_hash}
         )
         return bool(found)
 
-    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
-        return await copying.holdings(self._desk)
+    async def _read_holdings(self, _: questions.ReadHoldings) -> Holdings:
+        return await project_lifecycle.holdings(self._desk)
 
-    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
-        await copying.take_over(self._desk, change.holdings, self._clock())
+    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
+        await project_lifecycle.take_over(self._desk, change.holdings, self._clock())
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -215,11 +215,11 @@ class SurrealLibrary(TableLibrary):
 
     async def _store_of(self, project: Project) -> tuple[SurrealStore, bool]:
         """With whether nobody had asked for it here."""
-        database = shelves.database_of(self._desk, project.id)
+        database = project_lifecycle.database_of(self._desk, project.id)
         is_new = database not in self._stores
         store = await self._store(database, project.name)
         if is_new and project.status == "archived":
-            await shelves.tell(self._desk, project)
+            await project_lifecycle.tell(self._desk, project)
         return store, is_new
 
     async def _store(self, database: str, name: str = "") -> SurrealStore:
@@ -234,30 +234,30 @@ class SurrealLibrary(TableLibrary):
             return self._stores[database]
 
     answers: ClassVar[CatalogAnswers] = {
-        catalog.ListProjects: _list_projects,
-        catalog.GetProject: _get_project,
-        catalog.ListSilences: _list_silences,
-        catalog.FindWorkspaceProject: _find_workspace_project,
-        catalog.ListWorkspaces: _list_workspaces,
-        catalog.GetNote: _get_note,
-        catalog.ListNotes: _list_notes,
-        catalog.ListSearches: _list_searches,
-        catalog.ListUsage: _list_usage,
-        catalog.ListTokens: _list_tokens,
-        catalog.HasToken: _has_token,
-        catalog.ReadHoldings: _read_holdings,
+        questions.ListProjects: _list_projects,
+        questions.GetProject: _get_project,
+        questions.ListSilences: _list_silences,
+        questions.FindWorkspaceProject: _find_workspace_project,
+        questions.ListWorkspaces: _list_workspaces,
+        questions.GetNote: _get_note,
+        questions.ListNotes: _list_notes,
+        questions.ListSearches: _list_searches,
+        questions.ListUsage: _list_usage,
+        questions.ListTokens: _list_tokens,
+        questions.HasToken: _has_token,
+        questions.ReadHoldings: _read_holdings,
     }
     changes: ClassVar[CatalogChanges] = {
-        catalog.AddProject: _add_project,
-        catalog.SetProjectStatus: _set_project_status,
-        catalog.DeleteProject: _delete_project,
-        catalog.SetProjectOff: _set_project_off,
-        catalog.LinkWorkspace: _link_workspace,
-        catalog.WriteNote: _write_note,
-        catalog.AddSearches: _add_searches,
-        catalog.ForgetSearches: _forget_searches,
-        catalog.AddUsage: _add_usage,
-        catalog.RegisterToken: _register_token,
-        catalog.RevokeToken: _revoke_token,
-        catalog.ReplaceHoldings: _replace_holdings,
+        questions.AddProject: _add_project,
+        questions.SetProjectStatus: _set_project_status,
+        questions.DeleteProject: _delete_project,
+        questions.SetProjectOff: _set_project_off,
+        questions.LinkWorkspace: _link_workspace,
+        questions.WriteNote: _write_note,
+        questions.AddSearches: _add_searches,
+        questions.ForgetSearches: _forget_searches,
+        questions.AddUsage: _add_usage,
+        questions.RegisterToken: _register_token,
+        questions.RevokeToken: _revoke_token,
+        questions.ReplaceHoldings: _replace_holdings,
     }

@@ -11,19 +11,57 @@ from everkept.core.stored import Purged
 from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Sources, sources_in
-from everkept.engines.surreal.connecting.connection import Connection
-from everkept.engines.surreal.records import (
-    checking,
-    commit,
-    matching,
-    meaning,
-    purging,
-    reading,
-    redacting,
-    restocking,
-)
-from everkept.engines.surreal.records.tables import Tables
+from everkept.engines.surreal import commit, purge, queries, replication, search, vectors
+from everkept.engines.surreal.connection import Connection
+from everkept.engines.surreal.queries import rows_from
+from everkept.engines.surreal.schema import Tables
 from everkept.values import replace
+
+# What each of these finds is wrong, however many there are.
+_FINDINGS = {
+    "entries of the word index have no record": (
+        "SELECT VALUE id FROM word WHERE of.age IS NONE OR of.deleted_at IS NOT NONE"
+    ),
+    "records belong to one that is not there": (
+        "SELECT VALUE id FROM record WHERE parent IS NOT NONE AND parent.age IS NONE"
+    ),
+    "links have an end that is not there": (
+        "SELECT VALUE id FROM link WHERE in.age IS NONE OR out.age IS NONE"
+    ),
+    "records are younger than the store says": (
+        "SELECT VALUE id FROM record WHERE age > meta:store.ages"
+    ),
+    "links are younger than the store says": (
+        "SELECT VALUE id FROM link WHERE age > meta:store.ages"
+    ),
+    "changes are newer than the store says": (
+        "SELECT VALUE id FROM change WHERE record::id(id) > meta:store.seq"
+    ),
+}
+
+
+async def faults(tables: Tables) -> list[str]:
+    state = await tables.state()
+    word_of = rows_from(tables, "word", "record::id(id)")
+    wrong = {
+        "records are not in the word index": (
+            f"SELECT VALUE id FROM record WHERE deleted_at IS NONE AND {word_of}.of != id"
+        ),
+        **_FINDINGS,
+    }
+    parts = [f"array::len(({text}))" for text in wrong.values()]
+    parts += [
+        f"array::len((SELECT VALUE id FROM {model.table} WHERE of.embedded != $m{number}))"
+        for number, model in enumerate(state.models)
+    ]
+    # In one go, so that nobody changes something between two answers.
+    counts = await tables.ask(
+        f"RETURN [{', '.join(parts)}]",
+        **{f"m{number}": model.row()["name"] for number, model in enumerate(state.models)},
+    )
+    named = [*wrong, *(f"vectors of {m.name} belong to no record" for m in state.models)]
+    return [f"{count} {what}" for count, what in zip(counts, named, strict=True) if count]
+
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -81,61 +119,61 @@ class SurrealStore(TableStore):
         return state.seq, state.moves
 
     def _find_faults(self, _: questions.FindFaults) -> Awaitable[list[str]]:
-        return checking.faults(self.tables)
+        return faults(self.tables)
 
     async def _measure_size(self, _: questions.MeasureSize) -> int:
         return 0
 
     async def _purge(self, upkeep: questions.Purge) -> Purged:
         at = self._clock()
-        return await self.tables.in_turn(lambda: purging.purge(self.tables, upkeep.refs, at))
+        return await self.tables.in_turn(lambda: purge.purge(self.tables, upkeep.refs, at))
 
     async def _redact(self, upkeep: questions.Redact) -> Purged:
         at = self._clock()
         return await self.tables.in_turn(
-            lambda: redacting.redact(self.tables, upkeep.refs, upkeep.clean, at)
+            lambda: purge.redact(self.tables, upkeep.refs, upkeep.clean, at)
         )
 
     async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
         if not upkeep.items:
             return 0
-        return await self.tables.in_turn(lambda: meaning.put_vectors(self.tables, upkeep))
+        return await self.tables.in_turn(lambda: vectors.put_vectors(self.tables, upkeep))
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
-            await reading.note_accesses(self.tables, upkeep)
+            await queries.note_accesses(self.tables, upkeep)
 
     async def _restock(self, upkeep: questions.Restock) -> None:
-        await self.tables.in_turn(lambda: restocking.restock(self.tables, upkeep.stock))
+        await self.tables.in_turn(lambda: replication.restock(self.tables, upkeep.stock))
 
     answers: ClassVar[Answers] = {
-        questions.GetRecords: _reads(reading.get_records),
-        questions.ScanRecords: _reads(reading.scan),
-        questions.MatchWords: _reads(matching.match),
-        questions.MatchText: _reads(reading.containing),
-        questions.FindLinks: _reads(reading.links),
+        questions.GetRecords: _reads(queries.get_records),
+        questions.ScanRecords: _reads(queries.scan),
+        questions.MatchWords: _reads(search.match),
+        questions.MatchText: _reads(queries.containing),
+        questions.FindLinks: _reads(queries.links),
         questions.ReadSubgraph: _read_subgraph,
         questions.WalkLinks: _walk_links,
         questions.CountSources: _count_sources,
-        questions.GetLinks: _reads(reading.get_links),
-        questions.ScanLinks: _reads(reading.scan_links),
-        questions.CountLive: _reads(reading.count),
-        questions.CountRecords: _reads(reading.how_many),
-        questions.ReadChanges: _reads(reading.changes),
-        questions.ReadHistory: _reads(reading.history),
+        questions.GetLinks: _reads(queries.get_links),
+        questions.ScanLinks: _reads(queries.scan_links),
+        questions.CountLive: _reads(queries.count),
+        questions.CountRecords: _reads(queries.how_many),
+        questions.ReadChanges: _reads(queries.changes),
+        questions.ReadHistory: _reads(queries.history),
         questions.GetRevision: _get_revision,
         questions.GetStamp: _get_stamp,
         questions.FindFaults: _find_faults,
-        questions.TallyRecords: _reads(reading.tally),
-        questions.ListScopes: _reads(reading.scopes),
-        questions.ListAuthors: _reads(reading.authors),
-        questions.MeasureWords: _reads(matching.frequencies),
-        questions.FindUnembedded: _reads(meaning.unembedded),
-        questions.CountVectors: _reads(meaning.vector_counts),
-        questions.GetVectors: _reads(meaning.vectors),
-        questions.FindNear: _reads(meaning.near),
-        questions.GetAccesses: _reads(reading.accesses),
-        questions.ListMostAccessed: _reads(reading.most_accessed),
+        questions.TallyRecords: _reads(queries.tally),
+        questions.ListScopes: _reads(queries.scopes),
+        questions.ListAuthors: _reads(queries.authors),
+        questions.MeasureWords: _reads(search.frequencies),
+        questions.FindUnembedded: _reads(vectors.unembedded),
+        questions.CountVectors: _reads(vectors.vector_counts),
+        questions.GetVectors: _reads(vectors.vectors),
+        questions.FindNear: _reads(vectors.near),
+        questions.GetAccesses: _reads(queries.accesses),
+        questions.ListMostAccessed: _reads(queries.most_accessed),
         questions.MeasureSize: _measure_size,
     }
     upkeeps: ClassVar[Upkeeps] = {

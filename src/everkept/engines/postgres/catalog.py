@@ -1,0 +1,259 @@
+"""What a library has beside the records: projects, folders, notes, tokens and logs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import psycopg.errors
+
+from everkept.core.copies import PASSING
+from everkept.core.ports import Token
+from everkept.core.projects import Project, Silence, Status
+from everkept.core.searching import KEPT_SEARCHES, Search
+from everkept.core.switching import Switching
+from everkept.core.text import clipped, digest
+from everkept.core.usage import Usage, summed
+from everkept.engines.postgres.notifications import note_change
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.errors import Conflict, InvalidInput, NotFound
+
+
+def check(*texts: str | None) -> None:
+    """Raises InvalidInput for NUL, and for half of a character."""
+    for text in texts:
+        if text is not None and not is_storable(text):
+            shown = clipped(ascii(text)[1:-1])
+            raise InvalidInput(f'"{shown}" holds a character that cannot be stored.', value=shown)
+
+
+def is_storable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def tell(cursor: Cursor, store: int) -> None:
+    """That this store, or what is known of its project, is not as it was."""
+    note_change(cursor, store)
+
+
+def tell_all(cursor: Cursor) -> None:
+    """That something is not as it was which belongs to no store, or to many."""
+    note_change(cursor, None)
+
+
+PROJECT: LiteralString = (
+    "projects.id, projects.name, projects.description, projects.status, "
+    "projects.created_at, projects.updated_at, projects.off_since"
+)
+SWITCHING: LiteralString = "since, until, folders, deleted_at"
+
+# A project, and the number of its store.
+Shelved = tuple[Project, int]
+
+
+def projects(
+    cursor: Cursor, status: Status | None = None, *, is_last: bool = False
+) -> list[Project]:
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking(
+        f"SELECT {PROJECT} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s "
+        "ORDER BY name",
+        {"status": status},
+    )
+    return [Project(*row) for row in rows]
+
+
+def named(cursor: Cursor, name: str) -> Shelved:
+    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE name = %s", name)
+    return shelved(found.fetchone(), name)
+
+
+def identified(cursor: Cursor, project: Project) -> Shelved:
+    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE id = %s", project.id)
+    return shelved(found.fetchone(), project.name)
+
+
+def shelved(row: tuple[Any, ...] | None, name: str) -> Shelved:
+    if row is None:
+        raise no_such(name)
+    return Project(*row[:-1]), row[-1]
+
+
+def own_store(cursor: Cursor, name: str) -> int:
+    """The number of one that belongs to no project."""
+    [(number,)] = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name)
+    return number
+
+
+def of_workspace(cursor: Cursor, path: str) -> Project | None:
+    row = ask_last(
+        cursor,
+        f"SELECT {PROJECT} FROM workspaces JOIN projects ON projects.id = workspaces.project "
+        "WHERE workspaces.key = %s",
+        digest(path),
+    ).fetchone()
+    return None if row is None else Project(*row)
+
+
+def folders_of(cursor: Cursor, project_id: str) -> list[str]:
+    rows = ask_last(
+        cursor, "SELECT path FROM workspaces WHERE project = %s ORDER BY path", project_id
+    )
+    return [path for (path,) in rows]
+
+
+def silences(cursor: Cursor) -> list[Silence]:
+    rows = ask_last(
+        cursor,
+        f"SELECT {SWITCHING}, EXISTS (SELECT FROM projects WHERE id = switching.project), "
+        "ARRAY(SELECT path FROM workspaces WHERE project = switching.project ORDER BY path) "
+        "FROM switching ORDER BY project",
+    )
+    found: list[Silence] = []
+    for *columns, is_there, folders in rows:
+        switching = switching_from(*columns)
+        found += switching.silences(folders) if is_there else switching.last_silences()
+    return found
+
+
+def switching_from(
+    since: list[int], until: list[int | None], folders: list[str], deleted_at: int | None
+) -> Switching:
+    return Switching(tuple(zip(since, until, strict=True)), tuple(folders), deleted_at)
+
+
+def switching_row(switching: Switching) -> tuple[Any, ...]:
+    since, until = zip(*switching.spans, strict=True) if switching.spans else ((), ())
+    return list(since), list(until), list(switching.folders), switching.deleted_at
+
+
+def no_such(name: str) -> NotFound:
+    readable = name.encode("utf-8", "replace").decode()
+    hint = "list_projects shows what exists; create_project makes one."
+    return NotFound("project", readable, hint=hint)
+
+
+def note(cursor: Cursor, key: str) -> str | None:
+    row = ask_last(cursor, "SELECT value FROM notes WHERE digest = %s", digest(key)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_note(cursor: Cursor, key: str, value: str | None) -> None:
+    if value is None:
+        ask(cursor, "DELETE FROM notes WHERE digest = %s", digest(key))
+    else:
+        ask(
+            cursor,
+            "INSERT INTO notes(digest, key, value) VALUES (%s, %s, %s) "
+            "ON CONFLICT (digest) DO UPDATE SET value = excluded.value",
+            digest(key),
+            key,
+            value,
+        )
+    if not key.startswith(PASSING):
+        tell_all(cursor)
+
+
+def notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str, str]:
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking(
+        'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
+        "AND key ^@ %(prefix)s",
+        {"prefix": prefix},
+    )
+    return dict(rows.fetchall())
+
+
+def tokens(cursor: Cursor, *, is_last: bool = False) -> list[tuple[Token, str]]:
+    """Each with the hash of its secret."""
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
+    return [(Token(*row), secret_hash) for *row, secret_hash in rows]
+
+
+def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
+    try:
+        cursor.execute(
+            "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (%s, %s, %s, %s)",
+            (token.id, token.label, secret_hash, token.created_at),
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
+    tell_all(cursor)
+
+
+def remove_token(cursor: Cursor, token_id: str) -> bool:
+    is_removed = ask(cursor, "DELETE FROM tokens WHERE id = %s", token_id).rowcount > 0
+    if is_removed:
+        tell_all(cursor)
+    return is_removed
+
+
+def knows_token(cursor: Cursor, secret_hash: str) -> bool:
+    found = ask_last(cursor, "SELECT FROM tokens WHERE secret_hash = %s", secret_hash)
+    return found.fetchone() is not None
+
+
+def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
+    kept = searches[-KEPT_SEARCHES:]
+    cursor.ask(
+        "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
+        "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], "
+        "%s::double precision[], %s::text[], %s::text[])",
+        (
+            [search.at for search in kept],
+            [search.tool for search in kept],
+            [search.query for search in kept],
+            [search.results for search in kept],
+            [search.milliseconds for search in kept],
+            [search.session for search in kept],
+            [json.dumps(search.filters) for search in kept],
+        ),
+    )
+    cursor.ask(
+        "DELETE FROM searches WHERE seq IN "
+        # What somebody else removes just now is none of ours.
+        "(SELECT seq FROM searches ORDER BY seq DESC OFFSET %s FOR UPDATE SKIP LOCKED)",
+        (KEPT_SEARCHES,),
+    )
+
+
+def newest_searches(cursor: Cursor, session: str | None, limit: int) -> list[Search]:
+    rows = cursor.ask_last(
+        "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
+        "WHERE %(session)s::text IS NULL OR session = %(session)s "
+        "ORDER BY seq DESC LIMIT %(limit)s",
+        {"session": session, "limit": most(max(limit, 0))},
+    )
+    return [
+        Search(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
+        for at, tool, query, results, milliseconds, asked_in, filters in rows
+    ]
+
+
+def forget_searches(cursor: Cursor) -> int:
+    return cursor.execute("DELETE FROM searches").rowcount
+
+
+def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
+    """What others have added meanwhile stays: the sum is made by the database."""
+    # In one order, so that nobody waits for somebody who waits for them.
+    for u in sorted(summed(rows), key=lambda usage: usage.tool):
+        cursor.ask(
+            "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO UPDATE SET "
+            "calls = usage.calls + excluded.calls, "
+            "errors = usage.errors + excluded.errors, "
+            "total_ms = usage.total_ms + excluded.total_ms, "
+            "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
+            "last_at = greatest(usage.last_at, excluded.last_at)",
+            (digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at),
+        )
+
+
+def usage(cursor: Cursor) -> list[Usage]:
+    rows = cursor.ask_last("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
+    return summed(Usage(*row) for row in rows)

@@ -1,1 +1,0 @@
-"""What a library has beside the records."""

@@ -1,1 +1,0 @@
-"""Writing to a store: commits, purges, and all that is kept in step with them."""

@@ -1,1 +1,0 @@
-"""The way to PostgreSQL: connections, what fails on it, and its schema over time."""

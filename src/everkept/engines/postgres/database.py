@@ -1,0 +1,284 @@
+"""One PostgreSQL schema: questions and transactions, each in a thread and on one connection."""
+
+import asyncio
+import math
+import struct
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from everkept.engines.postgres.addresses import Credentials, parsed
+from everkept.engines.postgres.connection import Connection, Dialer
+from everkept.engines.postgres.failures import lost, no_turn, not_ready, too_slow
+from everkept.engines.postgres.migration import EMPTY, Layout, quoted
+from everkept.engines.postgres.notifications import Listener, Teller
+from everkept.engines.postgres.pool import Crew, Pool
+from everkept.engines.postgres.transactions import Call, Work
+from everkept.errors import EverkeptError, StoreAway
+
+SIGN_OF_LIFE = 3.0  # seconds that it may take
+FRESH = 1.0  # seconds for which one is as good as another
+
+# "Do you speak TLS?": what every server, and every pooler before one, answers to anybody.
+_QUESTION = struct.pack("!ii", 8, 80877103)
+
+
+class Pulse:
+    """Felt once for all who want to know in the same moment."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._felt_at = -FRESH
+        self._feeling: asyncio.Task[bool] | None = None
+
+    async def beats(self) -> bool:
+        if time.monotonic() - self._felt_at < FRESH:
+            return True
+        loop = asyncio.get_running_loop()
+        feeling = self._feeling
+        if feeling is None or feeling.done() or feeling.get_loop() is not loop:
+            feeling = self._feeling = loop.create_task(self._feel())
+        return await asyncio.shield(feeling)
+
+    async def _feel(self) -> bool:
+        try:
+            async with asyncio.timeout(SIGN_OF_LIFE):
+                answer = await self._answer()
+        except (OSError, TimeoutError):
+            return False
+        if answer:
+            self._felt_at = time.monotonic()
+        return bool(answer)
+
+    async def _answer(self) -> bytes:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            writer.write(_QUESTION)
+            await writer.drain()
+            return await reader.read(1)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+__all__ = ["Database", "Work"]
+
+READERS, WRITERS = 8, 4  # connections; who waits for a store's turn must not hold up questions
+KEEPERS = 2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
+TIME_LIMIT = 10.0  # seconds for a question
+LONGER = 6  # times as long as a question may take, a write may: it waits for others
+CONNECT_LIMIT = 5.0  # seconds until a server has let us in
+DOUBT_AFTER = 30.0  # seconds; a firewall forgets connections, and says nothing
+SILENCE = 1.0  # seconds of work after which we ask for a sign of life
+STOPPING = 2.0  # seconds for a server to leave off
+LEAVING = 0.3  # seconds for what is under way when the database is closed
+
+T = TypeVar("T")
+
+
+class Database:
+    """Reads and writes. Nothing is reached before the first call.
+
+    Each call that finds its connection lost makes one attempt to reach the server. Raises
+    StoreAway where it cannot be reached, went away or does not answer, and QueryTimeout where it
+    is there and slow. What was to be written when time ran out was not; where that cannot be
+    known it is StoreAway.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        *,
+        layout: Layout = EMPTY,
+        credentials: Credentials | None = None,
+        ca: Path | None = None,
+        readers: int = READERS,
+        writers: int = WRITERS,
+        time_limit: float = TIME_LIMIT,
+        connect_limit: float = CONNECT_LIMIT,
+        doubt_after: float = DOUBT_AFTER,
+    ) -> None:
+        """`layout` are the tables; `ca` has the certificates that the server's is checked by.
+
+        A connection that nobody used for `doubt_after` seconds is asked whether it is still one.
+        """
+        quoted(schema)
+        address = parsed(url)
+        self.schema = schema
+        self.place = address.shown
+        self._time_limit = time_limit
+        self._dial = Dialer(address, credentials, ca, connect_limit)
+        self._pool = Pool(
+            self._dial,
+            schema,
+            layout,
+            self.place,
+            time_limit=time_limit,
+            doubt_after=doubt_after,
+        )
+        self._pulse = Pulse(address.host, address.port)
+        self._reading = Crew(f"read {schema}", readers)
+        self._writing = Crew(f"write {schema}", writers)
+        self._keeping = Crew(f"keep {schema}", KEEPERS)
+        self._stopping = Crew(f"stop {schema}", readers + writers)
+        self._asked: set[_Asked[Any]] = set()  # what has not ended
+        self._listeners: list[Listener] = []
+        self._teller = Teller(self.read)
+
+    async def read(self, question: Work[T]) -> T:
+        """In one snapshot, in which nothing can be written. Who stops waiting ends it."""
+        return await self._done(question, Call(alters=False, limit=self._time_limit))
+
+    async def write(self, work: Work[T]) -> T:
+        """One transaction. `work` may be run again where another one was in its way.
+
+        Once it has begun it goes on to its end, also when nobody waits for it any more.
+        """
+        return await self._done(work, Call(alters=True, limit=self._time_limit * LONGER))
+
+    async def apart(self, work: Callable[[Connection], T]) -> T:
+        """Upkeep, on a connection of its own: each statement is a transaction and takes its time.
+
+        Raises Pooled where somebody stands between: what is set there may reach another.
+        Who stops waiting ends it, as `close` does.
+        """
+        call = Call(alters=False, limit=math.inf)
+        return await self._ended(call, self._keeping.give(lambda: self._pool.apart(call, work)))
+
+    def listen(self, hear: Callable[[int | None], None]) -> None:
+        """From now on `hear` gets the number of each store that somebody has changed; None where
+        any of them may have been. It is called in the loop that runs now, until the next `close`.
+        """
+        listener = Listener(self._dial, self.schema, hear, asyncio.get_running_loop())
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        """Quick, whatever the other side does. Not final: the next call opens it again."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.end()
+            self._stopping.give(listener.close)
+        await self._teller.finish(LEAVING)
+        # Who waits for a connection gets none.
+        begun = [each for each in list(self._asked) if not each.future.cancel()]
+        if begun:
+            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
+            self._cut_all(self._closed())
+            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
+            for each in begun:  # the server is not reached yet: its thread ends when it would be
+                each.give_up(self._closed())
+        self._teller.drop()
+        await asyncio.wrap_future(self._stopping.give(self._pool.discard))
+        for crew in (self._reading, self._writing, self._keeping, self._stopping):
+            crew.dismiss()
+
+    async def _done(self, work: Work[T], call: Call) -> T:
+        crew = self._writing if call.alters else self._reading
+        return await self._ended(call, crew.give(lambda: self._pool.run(call, work)))
+
+    async def _ended(self, call: Call, future: "Future[T]") -> T:
+        loop = asyncio.get_running_loop()
+        asked = _Asked(call, future, loop)
+        self._asked.add(asked)
+        asked.tell(self._settle)
+        timer = loop.call_later(min(call.limit, SILENCE), self._begin_watch, asked)
+        try:
+            return await asked.answer
+        except asyncio.CancelledError:
+            if not future.cancel() and not call.alters:
+                self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
+            raise
+        finally:
+            timer.cancel()
+
+    def _settle(self, asked: "_Asked[Any]") -> None:
+        """Also where nobody waits for it any more."""
+        self._asked.discard(asked)
+        self._teller.note(asked.call.news)
+        asked.settle(self._closed)
+
+    def _begin_watch(self, asked: "_Asked[Any]") -> None:
+        """Few calls take so long that it is needed."""
+        asked.watching = asyncio.get_running_loop().create_task(self._watch(asked))
+
+    async def _watch(self, asked: "_Asked[Any]") -> None:
+        """Until it has ended: by itself, or stopped, or because the server is away."""
+        call, ended = asked.call, asked.ended
+        while not ended.done():
+            left = asked.deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                await self._stop(asked)
+                return
+            if call.is_reached and not await self._pulse.beats() and not ended.done():
+                # Who is frozen is so for everybody, also for those whose askers have gone.
+                self._cut_all(lost(self.place))
+                await asyncio.wait({ended}, timeout=STOPPING)
+                continue
+            await asyncio.wait({ended}, timeout=min(left, SILENCE))
+
+    async def _stop(self, asked: "_Asked[Any]") -> None:
+        call, ended = asked.call, asked.ended
+        if asked.future.cancel():
+            asked.give_up(no_turn(call.limit, self.place))
+            return
+        self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
+        await asyncio.wait({ended}, timeout=STOPPING)
+        if not ended.done() and call.is_ready:
+            self._stopping.give(lambda: call.cut(lost(self.place)))
+            await asyncio.wait({ended}, timeout=STOPPING)
+        if not ended.done():
+            is_lost = call.may_have_stored
+            asked.give_up(lost(self.place) if is_lost else not_ready(call.limit, self.place))
+
+    def _cut_all(self, why: StoreAway) -> None:
+        for asked in list(self._asked):
+            self._stopping.give(partial(asked.call.cut, why))
+
+    def _closed(self) -> StoreAway:
+        return StoreAway(f"The connection to PostgreSQL at {self.place} is closed.")
+
+
+class _Asked(Generic[T]):
+    """A call, the thread's side of its end, and ours."""
+
+    def __init__(self, call: Call, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> None:
+        self.call = call
+        self.future = future
+        self.deadline = loop.time() + call.limit
+        self.answer: asyncio.Future[T] = loop.create_future()  # for whoever waits
+        self.ended: asyncio.Future[None] = loop.create_future()  # also where nobody does
+        self.watching: asyncio.Task[None] | None = None
+        self._loop = loop
+
+    def tell(self, settle: "Callable[[_Asked[T]], None]") -> None:
+        """Has it settled in the loop once the thread is done."""
+
+        def pass_on(_future: "Future[T]") -> None:
+            with suppress(RuntimeError):  # the loop was closed before
+                self._loop.call_soon_threadsafe(settle, self)
+
+        self.future.add_done_callback(pass_on)
+
+    def settle(self, closed: Callable[[], StoreAway]) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+        if self.answer.done():
+            return
+        if self.future.cancelled():
+            self.answer.set_exception(closed())
+        elif (error := self.future.exception()) is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(self.future.result())
+
+    def give_up(self, why: EverkeptError) -> None:
+        """Whoever waits learns that; the thread goes on by itself."""
+        if not self.answer.done():
+            self.answer.set_exception(why)

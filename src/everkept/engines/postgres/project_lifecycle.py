@@ -1,0 +1,308 @@
+"""Projects, made, archived, restored, deleted or replaced while other programs use them.
+
+Whoever changes one holds its row, and then that of its store, which every commit holds too: so
+nothing is committed to a project that is archived or gone, and nothing that was is lost.
+
+A deleted project is out of sight at once, and its store has no name from then on. Where its rows
+are many, removing them takes longer than a call may: they go all together, in a statement that
+takes its time, and whoever looks next begins it anew if it did not come to its end.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, LiteralString
+
+import psycopg.errors
+
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.projects import Project, Status
+from everkept.core.switching import Switching
+from everkept.core.text import digest
+from everkept.engines.postgres import catalog
+from everkept.engines.postgres.catalog import (
+    PROJECT,
+    SWITCHING,
+    Shelved,
+    check,
+    of_workspace,
+    shelved,
+    switching_from,
+    switching_row,
+    tell,
+    tell_all,
+)
+from everkept.engines.postgres.connection import Connection
+from everkept.engines.postgres.statements import Cursor
+from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
+from everkept.values import replace
+
+MANY = 100_000  # records, links and changes; up to here they go at once
+
+
+def give_up(cursor: Cursor, stores: Sequence[int]) -> None:
+    """Nobody sees these any more, nor the projects that they belong to."""
+    numbers = list(stores)
+    cursor.execute("DELETE FROM projects WHERE store = ANY(%s::int[])", (numbers,))
+    cursor.execute(
+        "DELETE FROM stores WHERE number = ANY(%(numbers)s::int[]) AND "
+        "(SELECT sum(ages + seq) FROM stores WHERE number = ANY(%(numbers)s::int[])) <= %(many)s",
+        {"numbers": numbers, "many": MANY},
+    )
+    cursor.execute("UPDATE stores SET name = NULL WHERE number = ANY(%s::int[])", (numbers,))
+
+
+def are_left(cursor: Cursor) -> bool:
+    return cursor.execute("SELECT FROM stores WHERE name IS NULL LIMIT 1").fetchone() is not None
+
+
+def remove(connection: Connection) -> None:
+    """What another removes just now is left to it."""
+    connection.execute(
+        "DELETE FROM stores WHERE number IN "
+        "(SELECT number FROM stores WHERE name IS NULL FOR UPDATE SKIP LOCKED)"
+    )
+
+
+ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
+NAME_IS_UNIQUE = "projects_name"
+
+
+def make(cursor: Cursor, project: Project) -> None:
+    try:
+        made = cursor.execute(
+            "WITH shelf AS (INSERT INTO stores(name, title) VALUES (%(id)s, %(name)s) "
+            "RETURNING number) INSERT INTO projects "
+            "SELECT %(id)s, %(name)s, %(description)s, 'active', %(at)s, %(at)s, NULL, number "
+            "FROM shelf RETURNING store",
+            {
+                "id": project.id,
+                "name": project.name,
+                "description": project.description,
+                "at": project.created_at,
+            },
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise _taken(project, error) from error
+    [(store,)] = made
+    tell(cursor, store)
+
+
+def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
+    project, store = _held(cursor, name)
+    if project.status == status:
+        state = "already archived" if status == "archived" else "not archived"
+        raise Conflict(f'Project "{name}" is {state}.', project=name)
+    cursor.execute(
+        "UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id)
+    )
+    cursor.execute(
+        "UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store)
+    )
+    tell(cursor, store)
+    return replace(project, status=status, updated_at=at)
+
+
+def discard(cursor: Cursor, name: str, at: int) -> int:
+    """With all its records; gives the number of its store."""
+    project, store = _held(cursor, name)
+    cursor.execute(
+        "UPDATE switching SET deleted_at = %(at)s, folders = "
+        "ARRAY(SELECT path FROM workspaces WHERE project = %(id)s ORDER BY path) "
+        "WHERE project = %(id)s",
+        {"at": at, "id": project.id},
+    )
+    give_up(cursor, [store])
+    tell_all(cursor)  # the store is no more, and of its rows some may be left
+    return store
+
+
+def switch(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
+    project, store = _held(cursor, name)
+    before = _switching_of(cursor, project.id)
+    after = before.switched(off=off, at=at)
+    if after != before:
+        cursor.execute(
+            f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s) "
+            f"ON CONFLICT (project) DO UPDATE SET ({SWITCHING}) = "
+            "(excluded.since, excluded.until, excluded.folders, excluded.deleted_at)",
+            (project.id, *switching_row(after)),
+        )
+        cursor.execute(
+            "UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id)
+        )
+        tell(cursor, store)
+    return replace(project, off_since=after.off_since)
+
+
+def assign(cursor: Cursor, path: str, project: Project) -> Project:
+    held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
+    if held.fetchone() is None:
+        raise NotFound("project", project.name, hint="It was deleted meanwhile.")
+    for _ in range(ATTEMPTS):
+        cursor.execute(
+            "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            (digest(path), path, project.id),
+        )
+        if (found := of_workspace(cursor, path)) is not None:
+            break
+    else:
+        raise StoreBusy("Others keep giving the folder to projects that go.", hint="Try again.")
+    tell_all(cursor)
+    return found
+
+
+def _held(cursor: Cursor, name: str) -> Shelved:
+    held = cursor.execute(
+        f"SELECT {PROJECT}, store FROM projects WHERE name = %s FOR UPDATE", (name,)
+    )
+    return shelved(held.fetchone(), name)
+
+
+def _switching_of(cursor: Cursor, project_id: str) -> Switching:
+    row = cursor.execute(
+        f"SELECT {SWITCHING} FROM switching WHERE project = %s", (project_id,)
+    ).fetchone()
+    return Switching() if row is None else switching_from(*row)
+
+
+def _taken(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
+    if error.diag.constraint_name == NAME_IS_UNIQUE:
+        return Conflict(
+            f'There is a project "{project.name}" already.',
+            hint="list_projects with status `all` shows it; switch_project selects it.",
+            kind="project",
+            name=project.name,
+        )
+    return Conflict(
+        f"There is a project with the id {project.id} already.", kind="project", id=project.id
+    )
+
+
+_ARRAYS: LiteralString = (
+    "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], "
+    "%s::bigint[]) AS new(id, name, description, status, created_at, updated_at, off_since)"
+)
+
+
+def holdings(cursor: Cursor) -> Holdings:
+    kept = catalog.notes(cursor, "")
+    switches = cursor.ask(f"SELECT project, {SWITCHING} FROM switching")
+    folders = cursor.ask("SELECT path, project FROM workspaces")
+    switching = {project: switching_from(*row) for project, *row in switches}
+    return Holdings(
+        workspaces=dict(folders.fetchall()),
+        switching=switching,
+        projects=catalog.projects(cursor),
+        notes={key: value for key, value in kept.items() if not key.startswith(PASSING)},
+        tokens=catalog.tokens(cursor),
+    )
+
+
+def check_holdings(holdings: Holdings) -> None:
+    """Raises InvalidInput for what no library could hold."""
+    for trait in ("id", "name"):
+        counts = Counter(str(getattr(project, trait)) for project in holdings.projects)
+        if twice := next((value for value, count in counts.items() if count > 1), None):
+            raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
+    check(*(text for each in holdings.projects for text in (each.id, each.name, each.description)))
+    check(*chain.from_iterable(holdings.workspaces.items()))
+    check(*chain.from_iterable(holdings.notes.items()))
+    check(*(text for each in holdings.switching.values() for text in each.folders))
+    check(*(text for each, secret in holdings.tokens for text in (each.id, each.label, secret)))
+
+
+def take_over(cursor: Cursor, holdings: Holdings) -> list[int]:
+    """Gives the numbers of the stores that are gone."""
+    # The projects first, as whoever changes one does.
+    cursor.execute("LOCK TABLE projects, workspaces, switching, notes, tokens IN EXCLUSIVE MODE")
+    gone = _give_up_others(cursor, [project.id for project in holdings.projects])
+    try:
+        _place_projects(cursor, holdings)
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(
+            "A project has an id that belongs to another store.", hint="Give it another one."
+        ) from error
+    _place_the_rest(cursor, holdings)
+    tell_all(cursor)
+    return gone
+
+
+def _give_up_others(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
+    others = cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
+    gone = [store for (store,) in others]
+    give_up(cursor, gone)
+    return gone
+
+
+def _place_projects(cursor: Cursor, holdings: Holdings) -> None:
+    columns = _columns(map(_row, holdings.projects, _off_since(holdings)), 7)
+    cursor.execute(
+        "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
+        "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
+        f"FROM {_ARRAYS} WHERE projects.id = new.id",
+        columns,
+    )
+    cursor.execute(
+        "UPDATE stores SET title = projects.name, is_closed = projects.status = 'archived' "
+        "FROM projects WHERE projects.store = stores.number "
+        "AND (title, is_closed) IS DISTINCT FROM (projects.name, projects.status = 'archived')"
+    )
+    cursor.execute(
+        "WITH shelves AS (INSERT INTO stores(name, title, is_closed) "
+        f"SELECT id, name, status = 'archived' FROM {_ARRAYS} "
+        "WHERE NOT EXISTS (SELECT FROM projects WHERE projects.id = new.id) "
+        "RETURNING number, name) "
+        "INSERT INTO projects SELECT new.*, shelves.number "
+        f"FROM {_ARRAYS} JOIN shelves ON shelves.name = new.id",
+        [*columns, *columns],
+    )
+
+
+def _place_the_rest(cursor: Cursor, holdings: Holdings) -> None:
+    cursor.execute("DELETE FROM workspaces")
+    cursor.execute(
+        "INSERT INTO workspaces(key, path, project) "
+        "SELECT new.* FROM unnest(%s::text[], %s::text[], %s::text[]) AS new(key, path, project) "
+        "JOIN projects ON projects.id = new.project",
+        _columns([(digest(path), path, each) for path, each in holdings.workspaces.items()], 3),
+    )
+    cursor.execute("DELETE FROM switching")
+    for project, each in holdings.switching.items():
+        cursor.ask(
+            f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s)",
+            (project, *switching_row(each)),
+        )
+    cursor.execute("DELETE FROM notes WHERE NOT key ^@ %s", (PASSING,))
+    cursor.execute(
+        "INSERT INTO notes(digest, key, value) SELECT * "
+        "FROM unnest(%s::text[], %s::text[], %s::text[])",
+        _columns(
+            [
+                (digest(key), key, value)
+                for key, value in holdings.notes.items()
+                if not key.startswith(PASSING)
+            ],
+            3,
+        ),
+    )
+    cursor.execute("DELETE FROM tokens")
+    for token, secret_hash in holdings.tokens:
+        catalog.add_token(cursor, token, secret_hash)
+
+
+def _columns(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    """For `unnest`, which takes an array for each column."""
+    turned = [list(column) for column in zip(*rows, strict=True)]
+    return turned or [[] for _ in range(count)]
+
+
+def _row(project: Project, off_since: int | None) -> tuple[Any, ...]:
+    told = (project.id, project.name, project.description, project.status)
+    return *told, project.created_at, project.updated_at, off_since
+
+
+def _off_since(holdings: Holdings) -> list[int | None]:
+    """It is the switching that says it."""
+    found = [holdings.switching.get(project.id) for project in holdings.projects]
+    return [switching.off_since if switching else None for switching in found]

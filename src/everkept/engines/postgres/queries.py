@@ -1,0 +1,402 @@
+"""The port's questions as SQL, one statement each: records, links, walks and the change log."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
+
+from everkept.core import questions
+from everkept.core.ports import Direction, Order, Seen
+from everkept.core.questions import CountSources, FindLinks, ReadChanges, ReadHistory, WalkLinks
+from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Where
+from everkept.core.subgraphs import Subgraph, assemble, cut, other_ends
+from everkept.core.walking import Sources
+from everkept.engines.postgres.filters import Conditions, condition, conditions
+from everkept.engines.postgres.rows import (
+    LINK_COLUMNS,
+    RECORD_COLUMNS,
+    edit_from,
+    given,
+    kept,
+    kept_all,
+    link_from,
+    record_from,
+)
+from everkept.engines.postgres.schema import PREFIX
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.values import replace
+
+# By name: the beginning is what an index has, and the rest sorts those few that share it.
+_NAME = f"left(r.name_key, {PREFIX})"
+_SORTING = {
+    "name": f"{_NAME}, r.name_key, r.variant, r.age",
+    "age": "r.age",
+    "newest": "r.age DESC",
+}
+SIDES: dict[Direction, tuple[str, ...]] = {
+    "out": ("source",),
+    "in": ("target",),
+    "both": ("source", "target"),
+}
+SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"  # at the end of a word its lower case is another one
+LAST_CASED = 0x1F000  # no script beyond has two cases
+MOST_PARTS = 16  # of a question that is asked in parts
+_IN_ORDER = "JOIN unnest(%s::text[]) WITH ORDINALITY AS w(id, number) ON w.id = {0}.id"
+
+
+def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> list[Record]:
+    if not question.ids:
+        return []
+    live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
+    rows = ask_last(
+        cursor,
+        f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} "
+        f"WHERE r.store = %s{live} ORDER BY w.number",
+        kept_all(question.ids),
+        store,
+    )
+    return [record_from(row) for row in rows]
+
+
+def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[Link]:
+    if not question.ids:
+        return []
+    live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
+    rows = ask_last(
+        cursor,
+        f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} "
+        f"WHERE l.store = %s{live} ORDER BY w.number",
+        kept_all(question.ids),
+        store,
+    )
+    return [link_from(row) for row in rows]
+
+
+def scan(cursor: Cursor, store: int, question: questions.ScanRecords) -> list[Record]:
+    where, order, after = question.where, question.order, question.after
+    wheres = [where] if order == "name" or most(question.limit) is None else _parts(where)
+    if len(wheres) == 1:
+        wanted = _behind(store, where, order, after)
+        source, values = f"records r WHERE {wanted.sql}", wanted.values
+    else:
+        source, values = _by_parts(store, wheres, order, after, question.limit)
+    rows = ask_last(
+        cursor,
+        f"SELECT {RECORD_COLUMNS} FROM {source} ORDER BY {_SORTING[order]} LIMIT %s",
+        *values,
+        most(question.limit),
+    )
+    return [record_from(row) for row in rows]
+
+
+def _parts(where: Where) -> list[Where]:
+    """One for each kind in each scope: an index gives each in its order, but all of them only to
+    who sorts them."""
+    kinds = [(kind,) for kind in dict.fromkeys(where.kinds)] or [()]
+    scopes = [(scope,) for scope in dict.fromkeys(where.scopes)] if where.kinds else []
+    parts = list(product(kinds, scopes or [where.scopes]))
+    if len(parts) > MOST_PARTS:
+        return [where]
+    return [replace(where, kinds=kind, scopes=scope) for kind, scope in parts]
+
+
+def _by_parts(
+    store: int, wheres: Sequence[Where], order: Order, after: Seen | None, limit: int | None
+) -> tuple[str, list[Any]]:
+    wanted = [_behind(store, where, order, after) for where in wheres]
+    parts = " UNION ALL ".join(
+        f"(SELECT r.id FROM records r WHERE {each.sql} ORDER BY {_SORTING[order]} LIMIT %s)"
+        for each in wanted
+    )
+    values = [value for each in wanted for value in (*each.values, most(limit))]
+    return f"({parts}) AS f JOIN records r ON r.store = %s AND r.id = f.id", [*values, store]
+
+
+def _behind(store: int, where: Where, order: Order, after: Seen | None) -> Conditions:
+    wanted = within(store, where)
+    if isinstance(after, str):
+        behind = "<" if order == "newest" else ">"
+        wanted.add(
+            f"r.age {behind} (SELECT a.age FROM records a WHERE a.store = %s AND a.id = %s)",
+            store,
+            kept(after),
+        )
+    elif after is not None:
+        name, variant = map(kept, after)
+        wanted.add(f"{_NAME} >= %s", name[:PREFIX])
+        wanted.add("(r.name_key, r.variant) > (%s, %s)", name, variant)
+    if order == "name":
+        wanted.add("r.name_key IS NOT NULL")
+    return wanted
+
+
+def within(store: int, where: Where) -> Conditions:
+    """What `where` says, of one store."""
+    wanted = conditions(where)
+    wanted.parts.insert(0, "r.store = %s")
+    wanted.values.insert(0, store)
+    return wanted
+
+
+def containing(cursor: Cursor, store: int, question: questions.MatchText) -> list[Match]:
+    wanted = within(store, replace(question.where, deleted=False))
+    holds, part = _holding(question.text)
+    parts = [holds.format(f"r.{name}") for name in ("name", "type", "text")]
+    rows = ask_last(
+        cursor,
+        f"SELECT r.id, r.parent, coalesce({parts[0]}, false) AS named FROM records r "
+        f"WHERE {wanted.sql} AND ({' OR '.join(parts)}) ORDER BY named DESC, r.age LIMIT %s",
+        part,
+        *wanted.values,
+        *[part] * len(parts),
+        most(question.limit),
+    )
+    return [
+        Match(given(record_id), parent and given(parent), 1.0 + named)
+        for record_id, parent, named in rows
+    ]
+
+
+def _holding(text: str) -> tuple[str, str]:
+    """A condition on a column that holds a text, whatever its case, and its value.
+
+    The columns compare by bytes, so `lower` knows ASCII alone; of other letters the condition
+    names both cases itself.
+    """
+    wanted = kept(text.lower())
+    if wanted.isascii():
+        for special in "\\%_":
+            wanted = wanted.replace(special, f"\\{special}")
+        return "lower({0}) LIKE %s", f"%{wanted}%"
+    return "{0} ~ %s", "".join(map(_either_case, wanted))
+
+
+def _either_case(character: str) -> str:
+    alike = sorted({character, *_capitals().get(character, ())})
+    written = "".join(f"\\U{ord(case):08x}" for case in alike)
+    return f"[{written}]"
+
+
+@cache
+def _capitals() -> Mapping[str, Sequence[str]]:
+    """Of each letter that has them: there may be several, and other letters may look like them."""
+    found: dict[str, list[str]] = {FINAL_SIGMA: [SIGMA]}
+    for character in map(chr, range(LAST_CASED)):
+        lower = character.lower()
+        if len(lower) == 1 and lower != character:
+            found.setdefault(lower, []).append(character)
+    return found
+
+
+def links(cursor: Cursor, store: int, question: questions.FindLinks) -> list[Link]:
+    if not question.ids:
+        return []
+    wanted, sources = kept_all(question.ids), question.sources
+    # A look into the index for each side: with OR, all links would be read.
+    found = " UNION ".join(
+        f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) "
+        "AND x.deleted_at IS NULL"
+        for side in SIDES[question.direction]
+    )
+    kinds = (
+        " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source "
+        "AND s.kind = ANY(%s::text[]))"
+    )
+    rows = ask_last(
+        cursor,
+        f"SELECT {LINK_COLUMNS} FROM ({found}) AS f JOIN links l ON l.store = %s AND l.id = f.id"
+        f"{f' WHERE true{kinds}' if sources else ''} ORDER BY l.created_at, l.age LIMIT %s",
+        *[value for _ in SIDES[question.direction] for value in (store, wanted)],
+        store,
+        *([kept_all(sources)] if sources else []),
+        most(question.limit),
+    )
+    return [link_from(row) for row in rows]
+
+
+def subgraph(cursor: Cursor, store: int, question: questions.ReadSubgraph) -> Subgraph:
+    wanted, kind = question.wanted, question.wanted.kind
+    if wanted.ids is None:
+        where = Where(kinds=(kind,))
+        some = questions.ScanRecords(where, wanted.order, wanted.after, wanted.looked_for)
+        records = scan(cursor, store, some)
+    else:
+        found = get_records(cursor, store, questions.GetRecords(wanted.ids))
+        records = [record for record in found if record.kind == kind]
+    records, has_more = cut(wanted, records)
+    ids = tuple(record.id for record in records)
+    if not ids:
+        return Subgraph([], [], has_more)
+    of_them = Where(kinds=(wanted.leaf_kind,), parents=ids)
+    children = scan(cursor, store, questions.ScanRecords(of_them))
+    found_links = links(cursor, store, questions.FindLinks(ids, wanted.direction, (kind,)))
+    ends = get_records(cursor, store, questions.GetRecords(other_ends(records, found_links)))
+    return assemble(records, children, found_links, ends, has_more=has_more)
+
+
+def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> list[Link]:
+    state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[
+        question.deleted
+    ]
+    holds, part = _holding(question.containing)
+    rows = ask_last(
+        cursor,
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.store = %s AND {state} "
+        f"AND {holds.format('l.verb')} ORDER BY l.age",
+        store,
+        part,
+    )
+    return [link_from(row) for row in rows]
+
+
+_HEADS = "SELECT seq, at, tool, client, undoes FROM changes WHERE store = %s AND "
+_EDITS = (
+    "SELECT e.seq, e.operation, e.subject, e.item, e.before FROM edits e "
+    "WHERE e.store = %s AND e.seq IN ({0}) ORDER BY e.seq, e.position"
+)
+# Edits are numbered from 0.
+_SMALL = (
+    "NOT EXISTS (SELECT FROM edits x WHERE x.store = changes.store AND x.seq = changes.seq "
+    "AND x.position = %s) AND seq IN (SELECT seq FROM changes WHERE store = %s AND {0})"
+)
+
+
+def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
+    return _with_edits(cursor, store, "seq = %s", seq)[0]
+
+
+def changes(cursor: Cursor, store: int, question: ReadChanges) -> list[Change]:
+    order = "DESC" if question.newest_first else "ASC"
+    page = f"seq > %s ORDER BY seq {order} LIMIT %s"
+    if question.most_edits is None:
+        return _with_edits(cursor, store, page, question.after, most(question.limit))
+    small = f"{_SMALL.format(page)} ORDER BY seq {order}"
+    return _with_edits(
+        cursor, store, small, question.most_edits, store, question.after, most(question.limit)
+    )
+
+
+def history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int, Edit]]:
+    if not question.refs:
+        return []
+    rows = ask_last(
+        cursor,
+        "SELECT seq, operation, subject, item, before FROM edits WHERE store = %s "
+        "AND item = ANY(%s::text[]) AND seq > %s ORDER BY seq, position",
+        store,
+        kept_all([ref.id for ref in question.refs]),
+        question.after,
+    )
+    wanted = set(question.refs)
+    edits = [(seq, edit_from(tuple(edit))) for seq, *edit in rows]
+    return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
+
+
+def _with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> list[Change]:
+    heads = ask(cursor, f"{_HEADS} {which}", store, *values)
+    numbers = f"SELECT seq FROM changes WHERE store = %s AND {which}"
+    rows = ask_last(cursor, _EDITS.format(numbers), store, store, *values)
+    edits: dict[int, list[Edit]] = defaultdict(list)
+    for seq, *edit in rows:
+        edits[seq].append(edit_from(tuple(edit)))
+    return [
+        Change(seq, at, given(tool), given(client), undoes, tuple(edits[seq]))
+        for seq, at, tool, client, undoes in heads
+    ]
+
+
+# A row for each hop: the links at the records of the one before, oldest first, and of the records
+# that these name the first that were not seen. Of a link it has the id, and the rest is looked up
+# at the end, for each link by itself: the planner knows nothing of how many there are.
+_WALK = """
+WITH RECURSIVE hops(number, edge, seen, met) AS (
+    SELECT 0, w.ids, w.ids, '{{}}'::text[] COLLATE "C"
+    FROM (SELECT %s::text[] COLLATE "C") AS w(ids)
+    UNION ALL
+    SELECT h.number + 1, n.edge, h.seen || n.edge, n.met
+    FROM hops h CROSS JOIN LATERAL (
+        WITH found AS MATERIALIZED (
+            SELECT l.id, l.source, l.target,
+                row_number() OVER (ORDER BY l.created_at, l.age) AS place
+            FROM ({sides}) AS l {kinds} ORDER BY l.created_at, l.age LIMIT %s)
+        SELECT
+            ARRAY(SELECT f.id FROM found f) AS met,
+            ARRAY(
+                SELECT e.id
+                FROM found f CROSS JOIN LATERAL (VALUES (f.source), (f.target)) AS e(id)
+                WHERE e.id NOT IN (SELECT unnest(h.seen))
+                GROUP BY e.id ORDER BY min(f.place) LIMIT %s) AS edge
+    ) AS n
+    WHERE h.number < %s AND cardinality(h.edge) > 0)
+SELECT m.hop, {columns}
+FROM (SELECT i.id, min(h.number) AS hop FROM hops h CROSS JOIN unnest(h.met) AS i(id)
+    GROUP BY i.id) AS m
+CROSS JOIN LATERAL (SELECT * FROM links WHERE store = %s AND id = m.id LIMIT 1) AS l
+ORDER BY m.hop, l.created_at, l.age
+"""
+_SIDE = (
+    "SELECT x.id, x.source, x.target, x.created_at, x.age FROM links x "
+    "WHERE x.store = %s AND x.{side} = ANY(h.edge) AND x.deleted_at IS NULL"
+)
+_KINDS = (
+    "WHERE EXISTS (SELECT FROM records s WHERE s.store = %s AND s.id = l.source "
+    "AND s.kind = ANY(%s::text[]))"
+)
+# The links to some records from those that fit, in their order. A row of the answer is a link with
+# its place, or how many link to a record.
+_SOURCES = """
+WITH met AS MATERIALIZED (
+    SELECT {columns}, row_number() OVER (ORDER BY l.created_at, l.age) AS place
+    FROM links l JOIN records r ON r.store = l.store AND r.id = l.source
+    WHERE l.store = %s AND l.target = ANY(%s::text[]) AND l.deleted_at IS NULL AND {wanted})
+SELECT 0, l.target, count(DISTINCT l.source)::text, NULL, NULL, NULL, NULL, NULL
+FROM met l GROUP BY l.target
+UNION ALL
+SELECT l.place, {columns} FROM met l
+WHERE l.source IN (SELECT source FROM met GROUP BY source ORDER BY max(place) DESC LIMIT %s)
+ORDER BY 1
+"""
+
+
+def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[Link]]:
+    hops = question.hops
+    if hops.count == 1:  # which a plain question answers sooner
+        plain = FindLinks(question.ids, hops.direction, hops.sources, hops.limit)
+        found = links(cursor, store, plain)
+        return [found] if found else []
+    sides = SIDES[hops.direction]
+    rows = ask_last(
+        cursor,
+        _WALK.format(
+            sides=" UNION ".join(_SIDE.format(side=side) for side in sides),
+            kinds=_KINDS if hops.sources else "",
+            columns=LINK_COLUMNS,
+        ),
+        kept_all(question.ids),
+        *[store] * len(sides),
+        *((store, kept_all(hops.sources)) if hops.sources else ()),
+        most(hops.limit),
+        most(hops.width),
+        hops.count,
+        store,
+    )
+    walked: dict[int, list[Link]] = {}
+    for hop, *row in rows:
+        walked.setdefault(hop, []).append(link_from(tuple(row)))
+    return list(walked.values())
+
+
+def sources_of(cursor: Cursor, store: int, question: CountSources) -> Sources:
+    wanted, values = condition(question.where)
+    statement = _SOURCES.format(columns=LINK_COLUMNS, wanted=wanted)
+    counts: dict[str, int] = {}
+    links: list[Link] = []
+    for place, *row in ask_last(
+        cursor, statement, store, kept_all(question.ids), *values, most(question.limit)
+    ):
+        if place:
+            links.append(link_from(tuple(row)))
+        else:
+            counts[given(row[0])] = int(row[1])
+    return Sources(counts, links)

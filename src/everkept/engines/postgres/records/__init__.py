@@ -1,1 +1,0 @@
-"""The records of one store in the tables that all stores share."""

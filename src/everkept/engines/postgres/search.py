@@ -1,0 +1,407 @@
+"""The records that a word query finds, best first: an index finds them, and bm25 ranks them."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import log
+from typing import Any, cast
+
+from everkept.core.questions import MatchWords, MeasureWords
+from everkept.core.records import Match, Weights
+from everkept.engines.postgres.filters import condition
+from everkept.engines.postgres.rows import given
+from everkept.engines.postgres.schema import NAMED
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.engines.postgres.words import (
+    COLUMNS,
+    CONTEXT,
+    NAME,
+    PAGE,
+    STORE,
+    TEXT,
+    in_name,
+    in_store,
+    leaves,
+    terms_of,
+    tsquery,
+    unwanted_leaves,
+)
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
+from everkept.values import Value, replace
+
+SMALL = 20_000  # records; up to here all is counted
+SAMPLED = 400  # ages of a larger store; links have some of them, and what is gone had some
+FEWEST_SAMPLED = 100  # records among these; where they are fewer, there are
+MOST_SAMPLED = 20_000  # ages
+COMMON = 0.02  # of the sample: what so many have is not counted
+MOST_COUNTED = 1_000  # records with a word that is rarer in the sample
+
+_LIVE = "SELECT count(*) FROM records r WHERE r.store = s.number AND r.deleted_at IS NULL"
+_COUNT = "SELECT count(*) FROM records r WHERE r.words @@ q.query::tsquery"
+_COUNTED = (
+    f"SELECT s.ages, CASE WHEN s.ages <= %s THEN ({_LIVE}) END, CASE WHEN s.ages <= %s "
+    f"THEN (SELECT array_agg(({_COUNT}) ORDER BY q.number) "
+    "FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number)) END "
+    "FROM stores s WHERE s.number = %s"
+)
+_SAMPLE = (
+    "SELECT count(*), (SELECT array_agg((SELECT count(*) FROM sample WHERE "
+    "sample.words @@ q.query::tsquery) ORDER BY q.number) "
+    "FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number)) FROM sample"
+)
+# Ages from all over the store: what is new may be about other things than what is old.
+_SAMPLED = (
+    "WITH sample AS MATERIALIZED (SELECT r.words FROM records r WHERE r.store = %s "
+    f"AND r.age = ANY(%s::bigint[]) AND r.deleted_at IS NULL) {_SAMPLE}"
+)
+_FEW = (
+    "SELECT count(*) FROM (SELECT 1 FROM records r WHERE r.words @@ q.query::tsquery "
+    f"LIMIT {MOST_COUNTED}) few"
+)
+_EACH = (
+    f"SELECT ({_FEW}) FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number) ORDER BY q.number"
+)
+
+
+class Counted(Value):
+    """The live records of a store, and how many of them fit each query."""
+
+    records: float
+    fitting: Sequence[float]
+
+
+def counted(cursor: Cursor, store: int, tsqueries: Sequence[str]) -> Counted:
+    """`tsqueries` say nothing of the store."""
+    queries = [in_store(store, query) for query in tsqueries]
+    row = ask(cursor, _COUNTED, SMALL, SMALL, queries, store).fetchone()
+    if row is None:
+        return Counted(0, [0.0] * len(queries))
+    ages, records, fitting = row
+    if records is not None:
+        return Counted(records, fitting or [])
+    return _estimated(cursor, store, ages, queries)
+
+
+def _estimated(cursor: Cursor, store: int, ages: int, queries: Sequence[str]) -> Counted:
+    for size in (SAMPLED, MOST_SAMPLED):
+        some = range(1, ages + 1, max(ages // size, 1))
+        sampled, answered = ask(cursor, _SAMPLED, store, list(some), queries).fetchall()[0]
+        if sampled >= FEWEST_SAMPLED:
+            break
+    else:  # of what ever came, almost nothing is there
+        [(_, records, fitting)] = ask(cursor, _COUNTED, ages, ages, queries, store).fetchall()
+        return Counted(records, fitting or [])
+    hits = cast(list[int], answered or [])
+    estimated = ages * sampled / len(some)
+    having: list[float] = [estimated * hit / sampled for hit in hits]
+    rare = [n for n, hit in enumerate(hits) if hit < COMMON * sampled]
+    for n, (count,) in zip(rare, ask(cursor, _EACH, [queries[n] for n in rare]), strict=True):
+        having[n] = max(having[n], count) if count == MOST_COUNTED else count
+    return Counted(estimated, having)
+
+
+# As in FTS5's bm25().
+_K1, _B = 1.2, 0.75
+_LEAST_IDF = 1e-6
+MOST_NAMED = 20  # words that an expression lists; to look at every lexeme is quicker then
+
+FEW = 50  # records; to look at every lexeme of these is quicker than to make an expression
+
+Times = tuple[int, int, int]  # in name, text and context
+_NEVER: Times = (0, 0, 0)
+
+# Of one record: how often it has each phrase, by its number.
+Fits = Callable[[Sequence[Times]], bool]
+
+
+def idf(records: float, having: float) -> float:
+    """What a word counts that so many of the records have."""
+    return max(log((max(records, having) - having + 0.5) / (having + 0.5)), _LEAST_IDF)
+
+
+class Hits(Value):
+    """How long a record is, and where in it the words of a query stand.
+
+    Of each lexeme the positions on each page, as the tsvector has them.
+    """
+
+    length: int
+    positions: Mapping[str, Mapping[str, str]]
+
+    def of(self, lexeme: str, *, prefix: bool) -> Iterable[tuple[str, str]]:
+        """Pages, and what the lexeme has there, or all that begin with it."""
+        if not prefix:
+            return self.positions.get(lexeme, {}).items()
+        every = (pages for found, pages in self.positions.items() if found.startswith(lexeme))
+        return (item for pages in every for item in pages.items())
+
+
+class _Terms(Value):
+    """A phrase by its lexemes: worked out once, not for every record."""
+
+    first: tuple[str, ...]
+    last: str
+    prefix: bool
+
+    def times(self, hits: Hits) -> Times:
+        if not self.prefix and self.last not in hits.positions:
+            return _NEVER
+        if self.first:
+            return self._together(hits)
+        name = text = context = 0
+        is_there = False
+        for _, positions in hits.of(self.last, prefix=self.prefix):
+            is_there = True
+            name += positions.count(NAME)
+            text += positions.count(TEXT)
+            context += positions.count(CONTEXT)
+        if not is_there:
+            return _NEVER
+        if not name and not context:  # of a very long text not all positions are kept
+            text = max(text, 1)
+        return name, text, context
+
+    def _together(self, hits: Hits) -> Times:
+        """How often the words stand one behind the other, page by page."""
+        counts = dict.fromkeys(COLUMNS, 0)
+        behind = _by_page(hits.of(self.last, prefix=self.prefix))
+        lexemes = [_by_page(hits.of(term, prefix=False)) for term in self.first]
+        for page, ends in behind.items():
+            starts = [lexeme.get(page, {}) for lexeme in lexemes]
+            for position, column in ends.items():
+                begins = position - len(self.first)
+                if all(start.get(begins + n) == column for n, start in enumerate(starts)):
+                    counts[column] += 1
+        return (counts["A"], counts["B"], counts["C"]) if any(counts.values()) else _NEVER
+
+
+class Scorer:
+    """For one query: `idfs` are those of its phrases."""
+
+    def __init__(self, words: WordQuery, idfs: Mapping[Phrase, float], weights: Weights) -> None:
+        phrases = dict.fromkeys((*leaves(words), *unwanted_leaves(words)))
+        # By number: to hash them again for every record takes longer than all the rest.
+        numbers = {phrase: number for number, phrase in enumerate(phrases)}
+        self._terms = [_terms(phrase) for phrase in phrases]
+        self._fits = _fits(words, numbers)
+        self._idfs = [(numbers[phrase], inverse) for phrase, inverse in idfs.items()]
+        self._weights = weights
+        self._wanted = {term for terms in self._terms for term in terms.first}
+        self._wanted.update(terms.last for terms in self._terms if not terms.prefix)
+        self._prefixes = tuple(terms.last for terms in self._terms if terms.prefix)
+        # Most words of a long query are not in a record: only those that are get looked at.
+        self._single: dict[str, list[int]] = {}
+        self._involved: list[int] = []
+        for number, terms in enumerate(self._terms):
+            if terms.first or terms.prefix:
+                self._involved.append(number)
+            else:
+                self._single.setdefault(terms.last, []).append(number)
+
+    def scores(self, tsvectors: Sequence[str]) -> list[float | None]:
+        """None of what only seemed to match."""
+        entry = _ENTRY if len(tsvectors) <= FEW else _entry(self._wanted, self._prefixes)
+        every = [self._hits(entry, tsvector) for tsvector in tsvectors]
+        mean = sum(hits.length for hits in every) / max(len(every), 1)
+        return [self._score(hits, hits.length / mean) for hits in every]
+
+    def _hits(self, entry: "re.Pattern[str]", tsvector: str) -> Hits:
+        wanted, prefixes = self._wanted, self._prefixes
+        positions: dict[str, dict[str, str]] = {}
+        length = 1
+        for word, page, where in entry.findall(tsvector):
+            if word[0] == STORE:
+                length = int(where)
+            elif word in wanted or (prefixes and word.startswith(prefixes)):
+                positions.setdefault(word, {})[page] = where
+        return Hits(length, positions)
+
+    def _score(self, hits: Hits, relative_length: float) -> float | None:
+        times = self._times(hits)
+        if not self._fits(times):
+            return None
+        longer = _K1 * (1 - _B + _B * relative_length)
+        weights = self._weights
+        total = 0.0
+        for number, inverse in self._idfs:
+            if (found := times[number]) is not _NEVER:
+                name, text, context = found
+                often = name * weights.name + text * weights.text + context * weights.context
+                total += inverse * often * (_K1 + 1) / (often + longer)
+        return total
+
+    def _times(self, hits: Hits) -> list[Times]:
+        times = [_NEVER] * len(self._terms)
+        for number in self._involved:
+            times[number] = self._terms[number].times(hits)
+        for lexeme in hits.positions:
+            for number in self._single.get(lexeme, ()):
+                times[number] = self._terms[number].times(hits)
+        return times
+
+
+def _entry(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
+    """What finds these alone, where they are few enough."""
+    if len(wanted) + len(prefixes) > MOST_NAMED:
+        return _ENTRY
+    named = [re.escape(word) for word in wanted]
+    begun = [f"{re.escape(prefix)}[^'{PAGE}]*" for prefix in prefixes]
+    return _entry_of("|".join((rf"{STORE}\d+", *named, *begun)))
+
+
+def _entry_of(words: str) -> "re.Pattern[str]":
+    """A lexeme of a tsvector's text, its page and its positions."""
+    return re.compile(rf"'({words})(?:{PAGE}(\d+))?'(?::(\S+))?")
+
+
+def _terms(phrase: Phrase) -> _Terms:
+    *first, last = terms_of(phrase)
+    return _Terms(tuple(first), last, phrase.prefix)
+
+
+def _fits(words: WordQuery, numbers: Mapping[Phrase, int]) -> Fits:
+    """Whether a record is one of those that are meant."""
+    match words:
+        case Phrase():
+            number = numbers[words]
+            return lambda times: times[number] is not _NEVER
+        case AllOf(parts):
+            every = [_fits(part, numbers) for part in parts]
+            return lambda times: all(fits(times) for fits in every)
+        case AnyOf(parts):
+            some = [_fits(part, numbers) for part in parts]
+            return lambda times: any(fits(times) for fits in some)
+        case Without(wanted, unwanted):
+            is_wanted, is_not = _fits(wanted, numbers), _fits(unwanted, numbers)
+            return lambda times: is_wanted(times) and not is_not(times)
+
+
+def _by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
+    """The columns of the positions on each page."""
+    pages: dict[str, dict[int, str]] = {}
+    for page, positions in found:
+        if positions:
+            here = pages.setdefault(page, {})
+            for position in positions.split(","):
+                if position[-1] in COLUMNS:
+                    here[int(position[:-1])] = position[-1]
+    return pages
+
+
+_ENTRY = _entry_of(f"[^'{PAGE}]+")
+
+
+ENOUGH = 2_000  # records with a rarer word; then none is looked for that has but common ones
+RANKED = 5_000  # records that the database ranks; of more that fit, the newest
+SCORED = 3  # times as many as are wanted: of these the best are found by bm25
+FEWEST_SCORED = 150
+MOST_PARTS = 300  # words or phrases of a question
+RANKED_BY = 12  # the rarest words, for the database's ranking
+
+# The longer a text, the less; as in bm25, but not as exactly.
+_RANK = "%s * ts_rank(%s::real[], r.words, %s::tsquery, 1)"
+
+
+def match(cursor: Cursor, store: int, question: MatchWords) -> list[Match]:
+    if question.limit <= 0:
+        return []
+    words = question.words
+    phrases = leaves(words)
+    census = counted(cursor, store, [tsquery(phrase) for phrase in phrases])
+    having = dict(zip(phrases, census.fitting, strict=True))
+    few = _few(words, having)
+    idfs = {phrase: idf(census.records, having[phrase]) for phrase in leaves(few)}
+    telling = _telling(few, having)
+    is_all = telling == few
+    rows = _ranked(cursor, store, replace(question, words=telling), idfs, is_last=is_all)
+    if len(rows) < question.limit and not is_all:
+        rows = _ranked(cursor, store, replace(question, words=few), idfs, is_last=True)
+    meant = words if isinstance(words, AllOf) else few  # a record with only some words is omitted
+    scores = Scorer(meant, idfs, question.weights).scores([row[3] for row in rows])
+    found = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
+    found.sort(key=lambda each: (-each[0], each[1][2]))
+    return [
+        Match(given(record_id), parent and given(parent), score)
+        for score, (record_id, parent, _, _) in found[: question.limit]
+    ]
+
+
+def frequencies(cursor: Cursor, store: int, question: MeasureWords) -> Mapping[str, float]:
+    """Return shares; those of common words in a large store are estimates."""
+    wanted = list(dict.fromkeys(question.words))
+    if not wanted:
+        return {}
+    census = counted(cursor, store, [tsquery(Phrase((word,))) for word in wanted])
+    records = max(census.records, 1)
+    return {w: min(n / records, 1.0) for w, n in zip(wanted, census.fitting, strict=True)}
+
+
+def _few(words: WordQuery, having: Mapping[Phrase, float]) -> WordQuery:
+    """Of very many words the rarest; no statement takes any number of them."""
+    if not isinstance(words, AllOf | AnyOf) or len(words.parts) <= MOST_PARTS:
+        return words
+    counts = [(_most(part, having), part) for part in words.parts]
+    if isinstance(words, AnyOf):  # what nobody has finds nobody
+        counts = [each for each in counts if each[0]] or counts
+    counts.sort(key=lambda each: each[0])
+    return type(words)(tuple(part for _, part in counts[:MOST_PARTS]))
+
+
+def _telling(words: WordQuery, having: Mapping[Phrase, float]) -> WordQuery:
+    """Of many alternatives the rarest: who has none of them is outdone by those who have."""
+    if not isinstance(words, AnyOf):
+        return words
+    rarest: list[WordQuery] = []
+    found = 0.0
+    for part in sorted(words.parts, key=lambda part: _most(part, having)):
+        if found >= ENOUGH:
+            return AnyOf(tuple(rarest))
+        rarest.append(part)
+        found += _most(part, having)
+    return words
+
+
+def _most(words: WordQuery, having: Mapping[Phrase, float]) -> float:
+    """How many records fit, at the most or about."""
+    if isinstance(words, Phrase):
+        return having[words]
+    return sum(having[phrase] for phrase in leaves(words))
+
+
+def _ranked(
+    cursor: Cursor,
+    store: int,
+    question: MatchWords,
+    idfs: Mapping[Phrase, float],
+    *,
+    is_last: bool,
+) -> list[tuple[Any, ...]]:
+    """Id, parent, age and words of those that fit, the best ones if there are many."""
+    words, weights = question.words, question.weights
+    sql, values = condition(replace(question.where, deleted=False))
+    rarest = sorted(idfs.items(), key=lambda item: -item[1])[:RANKED_BY]
+    scale = max(weights.name, weights.text, weights.context) or 1.0
+    shares = [0.0, weights.context / scale, weights.text / scale, weights.name / scale]
+    ranks = [each for phrase, telling in rarest for each in (telling, shares, tsquery(phrase))]
+    fitting = (
+        "SELECT r.id, r.parent, r.age, r.words FROM records r "
+        f"WHERE r.store = %s AND r.words @@ %s::tsquery AND {sql}"
+    )
+    fits = (store, in_store(store, tsquery(words)), *values)
+    asking = ask_last if is_last else ask
+    return asking(
+        cursor,
+        # Where the newest are not all, also older ones whose name fits: it says more than any
+        # text, and of two such names the shorter one has less beside.
+        f"WITH newest AS MATERIALIZED ({fitting} ORDER BY r.age DESC LIMIT {RANKED}), "
+        f"named AS ({fitting} AND (SELECT count(*) FROM newest) = {RANKED} "
+        f"AND r.age < (SELECT min(age) FROM newest) AND {NAMED} "
+        f"ORDER BY length(r.name), r.age LIMIT {RANKED}) "
+        "SELECT r.id, r.parent, r.age, r.words::text "
+        "FROM (SELECT * FROM newest UNION ALL SELECT * FROM named) r "
+        f"ORDER BY {' + '.join([_RANK] * len(rarest))} DESC, r.age LIMIT %s",
+        *fits,
+        *fits,
+        in_store(store, in_name(leaves(words))),
+        *ranks,
+        most(max(SCORED * question.limit, FEWEST_SCORED)),
+    ).fetchall()

@@ -1,1 +1,0 @@
-"""Finding records by words and by meaning."""

@@ -1,0 +1,357 @@
+"""One transaction: its connection, how it begins and ends, and how another thread stops it."""
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from everkept.engines.postgres.connection import Connection
+from everkept.engines.postgres.migration import (
+    Layout,
+    check_version,
+    lock_number,
+    placed_version_query,
+)
+from everkept.engines.postgres.statements import (
+    Answer,
+    Check,
+    Cursor,
+    Statement,
+    Values,
+    Wire,
+    build_statement,
+)
+from everkept.errors import EverkeptError
+
+CANCEL_LIMIT = 0.5  # seconds to ask a server to leave off
+
+
+class Line:
+    """Used by one thread at a time. What was stopped or cut is not used again."""
+
+    def __init__(self, connection: Connection, epoch: int) -> None:
+        self.connection = connection
+        self.epoch = epoch  # of the pool that it belongs to
+        self.is_pooled = True  # until it is known that the session is ours alone
+        self.wire = Wire(connection)
+        self._is_spent = False
+        self._used_at = time.monotonic()
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._is_spent and not self.connection.closed
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds since it was settled."""
+        return time.monotonic() - self._used_at
+
+    def answers(self, limit: float) -> bool:
+        """Whether the other side does, within so many seconds."""
+        connection, deadline = self.connection.pgconn, time.monotonic() + limit
+        try:
+            connection.send_query(b"SELECT 1")
+            with selectors.DefaultSelector() as selector:
+                selector.register(connection.socket, selectors.EVENT_READ)
+                while connection.is_busy():
+                    if not selector.select(max(0, deadline - time.monotonic())):
+                        return False
+                    connection.consume_input()
+            while connection.get_result() is not None:
+                pass
+        except (psycopg.Error, OSError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Asks the server to leave off what it does for us.
+
+        It asks by a way of its own, and might hit what the connection is used for next.
+        """
+        self._is_spent = True
+        with suppress(psycopg.Error):
+            self.connection.cancel_safe(timeout=CANCEL_LIMIT)
+
+    def cut(self) -> None:
+        """Whoever waits for an answer by it learns at once that none will come."""
+        self._is_spent = True
+        cut(self.connection)
+
+    def own(self, settings: str) -> None:
+        """Nobody else uses the session: what is set there stays, and statements too."""
+        self.connection.execute(settings.encode(), prepare=False)
+        self.is_pooled = False
+        self.wire = Wire(self.connection, remembers=True)
+
+    def settle(self) -> None:
+        """Undoes what was not committed."""
+        self._used_at = time.monotonic()
+        self.wire.close()
+        pgconn = self.connection.pgconn
+        if pgconn.transaction_status == TransactionStatus.INERROR or (
+            pgconn.transaction_status == TransactionStatus.INTRANS
+        ):
+            with suppress(psycopg.Error):
+                self.connection.execute("ROLLBACK", prepare=False)
+        self._is_spent |= (
+            pgconn.transaction_status != TransactionStatus.IDLE
+            or pgconn.pipeline_status != PipelineStatus.OFF
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def cut(connection: Connection) -> None:
+    """Closing it would free what the thread that waits on it still uses."""
+    with suppress(OSError, psycopg.Error):
+        number = connection.fileno()
+        with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as twin:
+            twin.shutdown(socket.SHUT_RDWR)
+
+
+class Call:
+    """Seen by the thread that does it, and by whoever waits for it."""
+
+    def __init__(self, *, alters: bool, limit: float) -> None:
+        self.alters = alters
+        self.limit = limit  # seconds
+        self.why: EverkeptError | None = None  # it was stopped
+        self.news: set[int | None] = set()  # what it has changed, once it is committed
+        self._line: Line | None = None
+        self._is_ready = False
+        self._was_ready = False
+        self._lock = threading.Lock()  # a line that was left is somebody else's
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it has a connection: from then on a server that says nothing is away."""
+        return self._line is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the tables are: what makes them so is not left half way."""
+        return self._is_ready
+
+    @property
+    def may_have_stored(self) -> bool:
+        """Whether it has come so far that a transaction of it may be committed."""
+        return self.alters and self._was_ready
+
+    def take(self, line: Line, *, is_ready: bool) -> None:
+        """Raises what it was stopped for, should that have come first."""
+        with self._lock:
+            self._line, self._is_ready = line, is_ready
+            self._was_ready |= is_ready
+            if self.why is not None:
+                raise self.why
+
+    def leave(self) -> None:
+        with self._lock:
+            self._line, self._is_ready = None, False
+
+    def stop(self, why: EverkeptError) -> None:
+        """It ends at its next step, and the step that it is in is ended by the server."""
+        with self._lock:
+            self.why = self.why or why
+            if self._line is not None and self._is_ready:
+                self._line.stop()
+
+    def cut(self, why: EverkeptError) -> None:
+        """It ends now, if it has a connection; else when it would have one."""
+        with self._lock:
+            self.why = why
+            if self._line is not None:
+                self._line.cut()
+
+
+T = TypeVar("T")
+Work = Callable[[Cursor], T]
+
+_READING = Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+_WRITING = Statement(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+_COMMIT = Statement(b"COMMIT")
+_WENT_ON = "a transaction went on after one of its statements had failed"
+# A program that is frozen must not hold its locks for ever.
+_LIMITS = "statement_timeout", "idle_in_transaction_session_timeout"
+
+
+class Outdated(Exception):
+    """The tables are not there any more, or older than when the connection was opened."""
+
+
+class Misplaced(Exception):
+    """The session has lost its search path, so a statement might reach another schema."""
+
+
+class Transaction(Cursor):
+    """One that fails as a whole."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self._has_failed = False
+        self._is_finished = False
+        wire.open()
+
+    def _send(self, statement: Statement, check: Check | None = None) -> Answer:
+        return self._wire.send(statement, self._look, check)
+
+    def _look(self) -> None:
+        try:
+            self._exchange()
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def finish(self) -> None:
+        """Raises RuntimeError if a failure in it was passed over."""
+        if self._has_failed:
+            raise RuntimeError(_WENT_ON)
+        if not self._is_finished:
+            self._is_finished = True
+            self._end()
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+
+class Question(Transaction):
+    """In one snapshot; where it is more than one statement, nothing can be written in it.
+
+    A question of one statement, asked with `ask_last`, takes one round trip. On a connection whose
+    session is ours it needs no BEGIN: what goes out together is a transaction.
+    """
+
+    def __init__(self, wire: Wire, settings: Statement | None, version: Statement, check: Check):
+        """`settings` are for this transaction; None if the session has them."""
+        super().__init__(wire)
+        self._settings = settings
+        self._version = version
+        self._check = check
+        self._is_begun = False
+        self._needs_commit = False
+        self._is_over = False
+
+    def ask_last(self, statement: str | bytes, values: Values | None = None) -> Answer:
+        built = build_statement(statement, values)
+        self._begin(is_explicit=self._settings is not None)
+        answer = self._send(built)
+        self._send_end()
+        return answer
+
+    def ask(self, statement: str | bytes, values: Values | None = None) -> Answer:
+        if self._is_over:
+            raise RuntimeError("a question went on after its last statement")
+        built = build_statement(statement, values)
+        self._begin(is_explicit=True)
+        return self._send(built)
+
+    def _end(self) -> None:
+        if self._is_begun and not self._is_over:
+            self._send_end()
+        if self._wire.is_waiting:
+            self._exchange()
+
+    def _begin(self, *, is_explicit: bool) -> None:
+        if self._is_begun:
+            return
+        self._is_begun, self._needs_commit = True, is_explicit
+        if is_explicit:
+            self._send(_READING)
+        if self._settings is not None:
+            self._send(self._settings)
+        self._send(self._version, self._check)
+
+    def _send_end(self) -> None:
+        self._is_over = True
+        if self._needs_commit:
+            self._send(_COMMIT)
+
+
+class Writing(Transaction):
+    """One that changes something. It is committed once the tables are known to be as expected."""
+
+    def __init__(self, wire: Wire, opening: Sequence[Statement], version: Statement, check: Check):
+        super().__init__(wire)
+        for statement in (_WRITING, *opening):
+            self._send(statement)
+        self._send(version, check)
+
+    def _end(self) -> None:
+        if not self._wire.has_answered:
+            self._exchange()
+        committed = self._send(_COMMIT)
+        self._exchange()
+        if committed.status != b"COMMIT":
+            raise RuntimeError(_WENT_ON)
+
+
+class Form:
+    """How transactions in one schema are begun."""
+
+    def __init__(self, schema: str, layout: Layout, place: str) -> None:
+        self._layout = layout
+        self._place = place
+        self._version = Statement(placed_version_query(schema).encode())
+        # Whoever writes shares it: so nobody changes the tables under a transaction.
+        lock = f"SELECT pg_advisory_xact_lock_shared({lock_number(schema)})"
+        self._lock = Statement(lock.encode())
+
+    def settings(self, search_path: str, limit: float) -> str:
+        """What a session is set to which is ours alone; a transaction says what else it is."""
+        return "; ".join(
+            f"SET {name} = {value}"
+            for name, value in (
+                ("search_path", search_path),
+                *((name, f"'{value}'") for name, value in _settings(limit).items()),
+                ("default_transaction_isolation", "'repeatable read'"),
+            )
+        )
+
+    def question(self, line: Line, search_path: str, limit: float) -> Question:
+        """One whose first answer raises StoreTooNew, Outdated or Misplaced if the tables differ."""
+        settings = None
+        if line.is_pooled:
+            settings = _set_locally({"search_path": search_path, **_settings(limit)})
+        return Question(line.wire, settings, self._version, self._check)
+
+    def writing(self, line: Line, search_path: str, limit: float) -> Writing:
+        """Likewise."""
+        settings = {"search_path": search_path, **_settings(limit)}
+        if not line.is_pooled:
+            settings = {name: settings[name] for name in _LIMITS}
+        opening = (_set_locally(settings), self._lock)
+        return Writing(line.wire, opening, self._version, self._check)
+
+    def _check(self, answer: Answer) -> None:
+        if isinstance(answer.error, psycopg.errors.UndefinedTable):
+            raise Outdated from answer.error
+        if answer.error is not None:
+            return
+        row = answer.fetchone()
+        if row is not None and not row[1]:
+            raise Misplaced
+        version = int(row[0]) if row is not None else 0
+        check_version(version, self._layout, self._place)
+        if version < self._layout.version:
+            raise Outdated
+
+
+def _settings(limit: float) -> dict[str, str]:
+    milliseconds = str(max(1, round(limit * 1000)))
+    return {
+        **dict.fromkeys(_LIMITS, milliseconds),
+        # Stores are of unequal size: a plan for all of them is a bad one for most.
+        "plan_cache_mode": "force_custom_plan",
+    }
+
+
+def _set_locally(settings: dict[str, str]) -> Statement:
+    calls = ", ".join(f"set_config('{name}', %s, true)" for name in settings)
+    return build_statement(f"SELECT {calls}", list(settings.values()))

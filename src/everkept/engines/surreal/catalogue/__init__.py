@@ -1,1 +1,0 @@
-"""What a library has beside its stores: projects, folders, notes, tokens."""

@@ -1,1 +1,0 @@
-"""The way to SurrealDB: in this process, or over a websocket."""

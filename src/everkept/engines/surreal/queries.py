@@ -1,0 +1,344 @@
+"""The questions of the port as SurrealQL, each in few statements, with answers in pages."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from everkept.core import questions
+from everkept.core.ports import Access, Direction, Tally
+from everkept.core.records import Change, Edit, Link, Match, Record, Ref
+from everkept.engines.surreal.connection import TooLarge
+from everkept.engines.surreal.filters import conditions, source
+from everkept.engines.surreal.rows import (
+    Row,
+    change_from,
+    edit_from,
+    given,
+    id_of,
+    kept,
+    link_from,
+    numbered,
+    record_from,
+    thing,
+    things,
+)
+from everkept.engines.surreal.schema import Tables
+from everkept.values import Value, replace
+
+PAGE = 500  # rows of records or links at a time
+
+
+class Question(Value):
+    """The parts of a statement; `fields` must have the id."""
+
+    fields: str
+    source: str
+    condition: str
+    values: Mapping[str, Any]
+    order: str = ""
+
+    def rows(self, most: int) -> str:
+        order = f" ORDER BY {self.order}" if self.order else ""
+        return f"SELECT {self.fields} FROM {self._fitting}{order} LIMIT {most}"
+
+    def ids(self, most: int | None) -> str:
+        order = f" ORDER BY {self.order}" if self.order else ""
+        # Some versions sort only by what they give.
+        fields = f"id, {self.order.replace(' DESC', '')}" if self.order else "id"
+        limit = "" if most is None else f" LIMIT {most}"
+        return f"SELECT VALUE id FROM (SELECT {fields} FROM {self._fitting}{order}{limit})"
+
+    def among(self, ids: str) -> str:
+        return f"SELECT {self.fields} FROM {ids} WHERE {self.condition}"
+
+    @property
+    def _fitting(self) -> str:
+        return f"{self.source} WHERE {self.condition}"
+
+
+async def every(tables: Tables, question: Question, most: int | None = None) -> list[Row]:
+    return [row async for page in pages(tables, question, PAGE, most) for row in page]
+
+
+async def pages(
+    tables: Tables, question: Question, size: int, most: int | None = None
+) -> AsyncGenerator[list[Row], None]:
+    """All that fit, at most `size` at once, and fewer where the database finds that too much.
+
+    Few are asked for in one go. Of many the ids come first, which are short: to ask for what
+    follows a row would sort, or read, all of them for each page.
+    """
+    wanted = size if most is None else min(size, most)
+    seen: set[str] = set()
+    try:
+        first = await tables.ask(question.rows(wanted), **question.values)
+    except TooLarge:
+        size = max(1, size // 2)
+    else:
+        yield first
+        if len(first) < wanted or wanted == most:
+            return
+        seen = {id_of(row["id"]) for row in first}
+    ids = await tables.ask(question.ids(most), **question.values)
+    left = [each for each in ids if id_of(each) not in seen]
+    while left:
+        try:
+            page = await tables.ask(question.among("$page"), page=left[:size], **question.values)
+        except TooLarge:
+            if size == 1:
+                raise
+            size //= 2
+            continue
+        yield page
+        left = left[size:]
+
+
+_SORTING = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
+_SIDES: Mapping[Direction, tuple[str, ...]] = {
+    "out": ("->",),
+    "in": ("<-",),
+    "both": ("->", "<-"),
+}
+_NUMBERED = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
+
+
+async def get_records(tables: Tables, asked: questions.GetRecords) -> list[Record]:
+    if not asked.ids:
+        return []
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("record", asked.ids))
+    return [
+        record_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+    ]
+
+
+async def get_links(tables: Tables, asked: questions.GetLinks) -> list[Link]:
+    if not asked.ids:
+        return []
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("link", asked.ids))
+    return [
+        link_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+    ]
+
+
+async def scan(tables: Tables, asked: questions.ScanRecords) -> list[Record]:
+    wanted = conditions(asked.where)
+    if isinstance(asked.after, str):
+        age = await tables.ask("SELECT VALUE age FROM $id", id=[thing("record", asked.after)])
+        if not age:
+            return []
+        wanted.add(f"age {'<' if asked.order == 'newest' else '>'} $age", age=age[0])
+    elif asked.after is not None:
+        wanted.add("[name_key, variant] > $seen", seen=[kept(part) for part in asked.after])
+    if asked.order == "name":
+        wanted.add("name_key IS NOT NONE")
+    question = Question("*", source(asked.where), wanted.text, wanted.values, _SORTING[asked.order])
+    return [record_from(row) for row in await every(tables, question, _most(asked.limit))]
+
+
+async def containing(tables: Tables, asked: questions.MatchText) -> list[Match]:
+    where = replace(asked.where, deleted=False)
+    wanted = conditions(where)
+    parts = [f"string::lowercase({name} ?? '') CONTAINS $part" for name in ("name", "type", "text")]
+    rows = await tables.ask(
+        f"SELECT id, parent, age, {parts[0]} AS named FROM {source(where)} "
+        f"WHERE {wanted.text} AND ({' OR '.join(parts)}) "
+        f"ORDER BY named DESC, age{_at_most(asked.limit)}",
+        part=kept(asked.text.lower()),
+        **wanted.values,
+    )
+    return [Match(id_of(row["id"]), parent_of(row), 1.0 + row["named"]) for row in rows]
+
+
+async def links(tables: Tables, asked: questions.FindLinks) -> list[Link]:
+    if not asked.ids:
+        return []
+    kinds = " AND in.kind IN $kinds" if asked.sources else ""
+    sides = [
+        f"{side}(link WHERE deleted_at IS NONE{kinds}).* AS s{number}"
+        for number, side in enumerate(_SIDES[asked.direction])
+    ]
+    rows = await tables.ask(
+        f"SELECT {', '.join(sides)} FROM $ids",
+        ids=things("record", asked.ids),
+        kinds=[kept(kind) for kind in asked.sources],
+    )
+    found = {id_of(link["id"]): link for row in rows for side in row.values() for link in side}
+    ordered = sorted(found.values(), key=lambda link: (link["created_at"], link["age"]))
+    return [link_from(link) for link in ordered[: _most(asked.limit)]]
+
+
+async def scan_links(tables: Tables, asked: questions.ScanLinks) -> list[Link]:
+    state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[
+        asked.deleted
+    ]
+    condition = f"{state} AND string::lowercase(verb) CONTAINS $part"
+    question = Question("*", "link", condition, {"part": kept(asked.containing.lower())}, "age")
+    return [link_from(row) for row in await every(tables, question)]
+
+
+async def count(tables: Tables, _: questions.CountLive) -> dict[str, int]:
+    kinds, links = await tables.ask_all(
+        [
+            "SELECT kind, count() AS count FROM record WHERE deleted_at IS NONE GROUP BY kind",
+            "SELECT count() AS count FROM link WHERE deleted_at IS NONE GROUP ALL",
+        ],
+        {},
+    )
+    return {**{given(row["kind"]): row["count"] for row in kinds}, "link": _counted(links)}
+
+
+async def how_many(tables: Tables, asked: questions.CountRecords) -> int:
+    wanted = conditions(asked.where)
+    return _counted(
+        await tables.ask(
+            f"SELECT count() AS count FROM {source(asked.where)} WHERE {wanted.text} GROUP ALL",
+            **wanted.values,
+        )
+    )
+
+
+async def tally(tables: Tables, asked: questions.TallyRecords) -> list[Tally]:
+    rows = await tables.ask(
+        "SELECT kind, scope, type, deleted_at IS NOT NONE AS gone, count() AS count FROM record "
+        "WHERE kind IN $kinds GROUP BY kind, scope, type, gone",
+        kinds=[kept(kind) for kind in dict.fromkeys(asked.kinds)],
+    )
+    return [
+        Tally(
+            given(row["kind"]), given(row["scope"]), _text(row["type"]), row["gone"], row["count"]
+        )
+        for row in rows
+    ]
+
+
+async def scopes(tables: Tables, asked: questions.ListScopes) -> list[str]:
+    rows = await tables.ask(
+        "SELECT scope FROM record WHERE kind = $kind AND deleted_at IS NONE GROUP BY scope",
+        kind=kept(asked.kind),
+    )
+    return sorted(given(row["scope"]) for row in rows)
+
+
+async def authors(tables: Tables, _: questions.ListAuthors) -> list[str]:
+    rows = await tables.ask(
+        "SELECT author FROM record WHERE author IS NOT NONE AND author != '' "
+        "AND deleted_at IS NONE GROUP BY author"
+    )
+    return sorted(given(row["author"]) for row in rows)
+
+
+async def changes(tables: Tables, asked: questions.ReadChanges) -> list[Change]:
+    await tables.ready()
+    if asked.newest_first:
+        heads = await _newest_heads(tables, asked.after, asked.limit)
+    else:
+        heads = await tables.ask(
+            f"SELECT * FROM {rows_from(tables, 'change', '$first..')} "
+            f"ORDER BY id{_at_most(asked.limit)}",
+            first=asked.after + 1,
+        )
+    if asked.most_edits is not None and heads:  # edits are numbered from 0
+        last = [numbered("edit", [head["id"].id, asked.most_edits]) for head in heads]
+        large = {row["id"].id[0] for row in await tables.ask("SELECT id FROM $last", last=last)}
+        heads = [head for head in heads if head["id"].id not in large]
+    return await with_edits(tables, heads)
+
+
+async def _newest_heads(tables: Tables, after: int, limit: int) -> list[Row]:
+    """From the end, some at a time: version 3 cuts a range before it turns it round."""
+    heads: list[Row] = []
+    last, many = (await tables.state()).seq, limit
+    while last > after and len(heads) < limit:
+        first = max(after, last - many)
+        rows = await tables.ask(
+            f"SELECT * FROM {rows_from(tables, 'change', '$first..$last')}",
+            first=first + 1,
+            last=last + 1,
+        )
+        heads += sorted(rows, key=lambda row: -row["id"].id)
+        last, many = first, 4 * many  # there are gaps where a copy was made
+    return heads[:limit]
+
+
+async def with_edits(tables: Tables, heads: Sequence[Row]) -> list[Change]:
+    """The changes that these rows are."""
+    if not heads:
+        return []
+    numbers = [head["id"].id for head in heads]
+    rows = await tables.ask(
+        f"SELECT * FROM {rows_from(tables, 'edit', '$first..$last')} ORDER BY id",
+        first=[min(numbers), 0],
+        last=[max(numbers) + 1, 0],
+    )
+    edits: dict[int, list[Row]] = {number: [] for number in numbers}
+    for row in rows:
+        number = row["id"].id[0]
+        if number in edits:
+            edits[number].append(row)
+    return [change_from(head, edits[head["id"].id]) for head in heads]
+
+
+async def history(tables: Tables, asked: questions.ReadHistory) -> list[tuple[int, Edit]]:
+    if not asked.refs:
+        return []
+    rows = await tables.ask(
+        "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $items AND id >= $seen ORDER BY id",
+        items=[kept(item) for item in dict.fromkeys(ref.id for ref in asked.refs)],
+        seen=numbered("edit", [asked.after + 1, 0]),
+    )
+    wanted = set(asked.refs)
+    edits = [(row["id"].id[0], edit_from(row)) for row in rows]
+    return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
+
+
+async def accesses(tables: Tables, asked: questions.GetAccesses) -> dict[str, Access]:
+    if not asked.ids:
+        return {}
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("access", asked.ids))
+    return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
+
+
+async def most_accessed(tables: Tables, asked: questions.ListMostAccessed) -> dict[str, Access]:
+    rows = await tables.ask(
+        "SELECT * FROM access WHERE of.age IS NOT NONE AND of.deleted_at IS NONE "
+        f"ORDER BY count DESC, last_at DESC, id{_at_most(asked.limit)}"
+    )
+    return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
+
+
+async def note_accesses(tables: Tables, upkeep: questions.NoteAccesses) -> None:
+    rows = [
+        {"id": thing("access", record_id), "of": thing("record", record_id), "count": count}
+        for record_id, count in upkeep.counts.items()
+    ]
+    await tables.alter(
+        "FOR $row IN $rows { IF record::exists($row.of) { UPSERT $row.id SET of = $row.of, "
+        "count = (count ?? 0) + $row.count, last_at = math::max([last_at ?? $at, $at]) } }",
+        rows=rows,
+        at=upkeep.at,
+    )
+
+
+def parent_of(row: Row) -> str | None:
+    return None if row.get("parent") is None else id_of(row["parent"])
+
+
+def rows_from(tables: Tables, table: str, ids: str) -> str:
+    """What a statement writes for the rows of a range of ids, or of one."""
+    return f"type::{_NUMBERED[tables.is_modern]}('{table}', {ids})"
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else given(value)
+
+
+def _counted(rows: Sequence[Row]) -> int:
+    return rows[0]["count"] if rows else 0
+
+
+def _most(limit: int | None) -> int | None:
+    return None if limit is None or limit < 0 else limit
+
+
+def _at_most(limit: int | None) -> str:
+    most = _most(limit)
+    return "" if most is None else f" LIMIT {most}"

@@ -1,1 +1,0 @@
-"""One store of records: tables, commits, questions."""
