@@ -9,9 +9,9 @@ from everkept.patterns import compile_late
 
 # Modules that a start or a hook loads, and whose patterns it seldom uses.
 MODULES = [
-    "everkept.core.fencing",
-    "everkept.core.lines",
-    "everkept.core.secret_arguments",
+    "everkept.core.data_fence",
+    "everkept.core.protocol",
+    "everkept.core.secret_forms",
     "everkept.core.secrets",
     "everkept.core.text",
     "everkept.core.tokens",

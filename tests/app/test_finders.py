@@ -9,7 +9,7 @@ from bank_search import Searched, searched_in
 from everkept.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
 from everkept.app.projects import ProjectRule
 from everkept.core.ports import Library
-from everkept.core.searching import Finder, Finding, SearchType
+from everkept.core.search_ports import Finder, Finding, SearchType
 from everkept.core.sessions import Call, Session
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools

@@ -3,7 +3,7 @@ from typing import Any
 
 from everkept.app.search_log import BatchedSearches
 from everkept.core.accounts import Account, acting_as
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreBusy
 from everkept.values import replace

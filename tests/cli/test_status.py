@@ -11,7 +11,7 @@ from account_homes import kept_at_home
 from database_places import variables
 from everkept.cli.status import counted, size
 from everkept.core.times import iso, now
-from everkept.core.usage import Usage
+from everkept.core.upstreams import Usage
 from everkept.engines.sqlite.library import SqliteLibrary
 
 Run = Callable[..., Any]

@@ -31,7 +31,7 @@ from everkept.core.records import (
 )
 from everkept.core.undo import plan_undo
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore

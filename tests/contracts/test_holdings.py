@@ -5,14 +5,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from everkept.core.copies import PASSING, Holdings
 from everkept.core.ports import Library, RecordStore, Token
-from everkept.core.projects import Project
+from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.searching import Search
-from everkept.core.switching import Switching
+from everkept.core.search_ports import Search
+from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock
-from everkept.core.usage import Usage
+from everkept.core.upstreams import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, NotFound, ProjectArchived
 from records import DAY_ONE, batch, entity

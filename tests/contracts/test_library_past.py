@@ -6,7 +6,7 @@ import pytest
 
 from everkept.core.ports import Library
 from everkept.core.records import Where
-from everkept.core.searching import KEPT_SEARCHES, Search
+from everkept.core.search_ports import KEPT_SEARCHES, Search
 from records import DAY_ONE, batch, entity
 
 

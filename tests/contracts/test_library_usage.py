@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from everkept.core.ports import Library
-from everkept.core.usage import Usage
+from everkept.core.upstreams import Usage
 from records import DAY_ONE, batch, entity
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from everkept.core.matching import HEARD
 from everkept.core.ports import RecordStore, Tally
+from everkept.core.record_match import HEARD
 from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
 from everkept.core.undo import plan_undo
 from everkept.language.words import parse_query

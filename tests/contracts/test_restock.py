@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from everkept.core.copies import Stock
 from everkept.core.ports import Access, Embedded, Library, RecordStore
 from everkept.core.records import Change, Delete, Edit, Restore, Update, Where
+from everkept.core.store_values import Stock
 from everkept.core.undo import plan_undo
 from everkept.errors import Conflict
 from everkept.values import replace

@@ -2,10 +2,9 @@
 
 import pytest
 
-from everkept.core.commits import ATTEMPTS, Planned, Writer, commit, retry
+from everkept.core.commits import ATTEMPTS, Planned, Writer, commit, retry, touching
 from everkept.core.ports import RecordStore
 from everkept.core.records import Insert, Where
-from everkept.core.touching import touching
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from records import DAY_ONE, batch, entity

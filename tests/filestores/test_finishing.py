@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from everkept.core.driving import driven
+from everkept.core.sync_runner import driven
 from everkept.filestores.finishing import in_thread
 
 

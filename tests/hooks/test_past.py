@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from everkept.app.workspaces import home_of
-from everkept.core.driving import driven
 from everkept.core.records import Record, Where
+from everkept.core.sync_runner import driven
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
+from everkept.engines.sqlite.read_only_library import SqliteReadingRoom, reading_room
 from everkept.families.history.model import TURN
 from everkept.hooks.past import past_of
 from records import DAY_ONE, batch

@@ -43,17 +43,15 @@ FORBIDDEN = {
 # What of ours is for those who write, walk or clean up.
 NOT_FOR_READERS = {
     "everkept.core.walking",
-    "everkept.engines.sqlite.cleansing",
-    "everkept.engines.sqlite.commit",
     "everkept.engines.sqlite.purge",
-    "everkept.engines.sqlite.redact",
-    "everkept.engines.sqlite.walk",
+    "everkept.engines.sqlite.commit",
+    "everkept.engines.sqlite.graph_queries",
 }
 NOBODY = 65534  # a user without rights, on every Unix
 # Permissions do not bind root, who therefore becomes another user once all is loaded.
 AS_ANOTHER = """
 import os, sys
-import everkept.core.secrets, everkept.engines.sqlite.reading_room
+import everkept.core.secrets, everkept.engines.sqlite.read_only_library
 from everkept.hooks import answers, entry, events, places
 from everkept.hooks.files import faults, ledger
 entry.handler_of("SessionStart")

@@ -5,7 +5,7 @@ import pytest
 
 from conversations import Historian, Moment, tell
 from everkept.core.peers import Asked, PeerAnswer, PeerQuestion
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.engines.memory.library import MemoryLibrary
 from records import DAY_ONE
 

@@ -22,7 +22,7 @@ import apsw
 from everkept.app.projects import ProjectRule
 from everkept.core.records import Where
 from everkept.core.sessions import Call, Session
-from everkept.engines.sqlite import connections, moves
+from everkept.engines.sqlite import connection, moves
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError
 from records import batch, entity, record_ref
@@ -290,7 +290,7 @@ def crash_at_lines(folder: str, operation: str, every: int) -> None:
 # The lines of these modules are where a move can be cut in two.
 _MOVING = {
     moves.__file__: None,
-    connections.__file__: {"transaction", "create", "fold", "migrate"},
+    connection.__file__: {"transaction", "create", "fold", "migrate"},
 }
 DIED = 9
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from everkept.app.projects import ProjectRule
 from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
 from everkept.core.records import Batch, Change
-from everkept.core.searching import SectionSearch
+from everkept.core.search_ports import SectionSearch
 from everkept.core.sessions import Call, Session
 from everkept.core.walking import Sources
 from everkept.embedders.hashing import HashingEmbedder

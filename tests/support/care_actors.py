@@ -16,8 +16,8 @@ from everkept.app.care.restoring import restore
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
 from everkept.core.times import now
-from everkept.engines.sqlite.care import restoring
-from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.care import restore as sqlite_restore
+from everkept.engines.sqlite.care.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError
 from records import DAY_ONE, batch, entity, link, memory, note
@@ -169,7 +169,7 @@ async def _store(library: SqliteLibrary, place: str) -> RecordStore:
 
 def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
     """Is gone, as if killed, when so many databases have their new content."""
-    put: Callable[..., None] = restoring.put_store
+    put: Callable[..., None] = sqlite_restore.put_store
     done = 0
 
     def counted(*arguments: Any) -> None:
@@ -179,8 +179,8 @@ def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
         put(*arguments)
         done += 1
 
-    restoring.put_store = counted
-    restoring.put_catalogue = lambda *_: os._exit(DIED)
+    sqlite_restore.put_store = counted
+    sqlite_restore.put_catalogue = lambda *_: os._exit(DIED)
     ask = lambda _manifest, _safety: True  # noqa: E731
     care = SqliteCare(Path(folder))
     restore(care, Path(file), now, quiet, ask, replace=True, safety=Path(safety))

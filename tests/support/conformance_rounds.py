@@ -13,7 +13,7 @@ from everkept.transports.dispatch import (
     ProtocolError,
     Request,
 )
-from everkept.transports.http_stateless_era import MISSING_CAPABILITY
+from everkept.transports.http_requests import MISSING_CAPABILITY
 from everkept.values import Value
 
 Question = JSON  # a request to the client: its method and params

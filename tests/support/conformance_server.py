@@ -13,8 +13,8 @@ from conformance_fixtures import add_fixtures
 from everkept.app.app import App
 from everkept.settings import load
 from everkept.transports.dispatch import Dispatcher
+from everkept.transports.guard import listen
 from everkept.transports.http import serve_http
-from everkept.transports.listening import listen
 
 HOST = "127.0.0.1"
 PATH = "/mcp"

@@ -8,8 +8,8 @@ from assistant import PromptIndexing
 from everkept.core.peers import Peers
 from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
-from everkept.core.searching import Finder
-from everkept.core.searching import Search as Searched
+from everkept.core.search_ports import Finder
+from everkept.core.search_ports import Search as Searched
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
 from everkept.embedders.hashing import HashingEmbedder

@@ -12,8 +12,8 @@ from everkept.app.care.restoring import Restored, restore
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Ref, Where
 from everkept.core.times import now
-from everkept.engines.sqlite.care.backup_note import LAST
-from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.care.care import SqliteCare
+from everkept.engines.sqlite.care.database_checks import LAST
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Unavailable
 from records import batch, entity, link, memory, note

@@ -13,12 +13,11 @@ from types import FrameType
 from typing import Any
 
 from actors import say
-from everkept.core.copies import Holdings
 from everkept.core.ports import Token
-from everkept.core.projects import Project
+from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.switching import Switching
-from everkept.engines.sqlite import holding, moves
+from everkept.core.store_values import Holdings
+from everkept.engines.sqlite import catalog_data, moves
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 from records import DAY_ONE, batch, entity
@@ -27,7 +26,7 @@ DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.
 STEPS = {
     moves.__file__: {"discard", "make", "move_away", "move_back"},
-    holding.__file__: {"_tell_file", "_write_down", "_write_projects", "_is_apart"},
+    catalog_data.__file__: {"_tell_file", "_write_down", "_write_projects", "_is_apart"},
 }
 LATER = DAY_ONE + 5  # microseconds: no thousandths alone
 

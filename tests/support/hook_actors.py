@@ -9,10 +9,10 @@ from pathlib import Path
 
 import apsw
 
-from everkept.core.driving import driven
 from everkept.core.records import Weights, Where
+from everkept.core.sync_runner import driven
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
 from everkept.hooks.files.ledger import Ledger
 from everkept.language.words import AnyOf, Phrase
 from records import batch, entity, memory

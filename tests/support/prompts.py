@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from everkept.app.workspaces import home_of
-from everkept.core.driving import driven
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
+from everkept.core.sync_runner import driven
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
 from everkept.hooks.files.ledger import Ledger

@@ -10,7 +10,7 @@ from everkept.core.questions import Question, Upkeep
 from everkept.core.records import Batch, Change
 from everkept.core.store import RecordStore
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
 from everkept.engines.sqlite.store import SqliteStore
 
 A = TypeVar("A")

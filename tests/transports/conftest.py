@@ -9,7 +9,7 @@ import pytest
 from everkept.app.app import App
 from everkept.settings import Settings
 from everkept.transports.dispatch import Dispatcher
-from everkept.transports.http_endpoint import Endpoint
+from everkept.transports.http import Endpoint
 from server_processes import HANG
 
 QUICK_PING_SECONDS = 0.01

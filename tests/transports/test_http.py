@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everkept.transports.listening import is_loopback
+from everkept.transports.guard import is_loopback
 from server_processes import INITIALIZE, META, HttpServer, http_server, run, stdio_server
 
 LIMIT = 16 * 1024 * 1024

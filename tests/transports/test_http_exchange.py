@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.transports.guard import Guard
-from everkept.transports.http_endpoint import Endpoint
+from everkept.transports.http import Endpoint
 from http_client import Exchange, SessionClient, stateless
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from everkept.core.lines import Overlong
+from everkept.core.protocol import Overlong
 from everkept.core.upstreams import ONLY, Launch, Reach, Upstream
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import Child

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from everkept.core.accounts import acting_as
+from everkept.core.commits import touched
 from everkept.core.ports import Access, RecordStore
 from everkept.core.times import Clock
-from everkept.core.touching import touched
 from everkept.errors import EverkeptError
 
 INTERVAL = 2.0  # seconds between the first count and its being stored

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from everkept.core.homes import is_home
+from everkept.core.accounts import is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER
 from everkept.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where

@@ -19,9 +19,8 @@ from everkept.settings import (
     chosen_toolsets,
     client_environment,
 )
-from everkept.tools.late_toolset import LateToolset
 from everkept.tools.tool import Tool
-from everkept.tools.toolset import Toolset
+from everkept.tools.toolset import LateToolset, Toolset
 
 if TYPE_CHECKING:  # each part is loaded where it is needed first
     from everkept.app.bank_parts import BankParts
@@ -32,7 +31,7 @@ if TYPE_CHECKING:  # each part is loaded where it is needed first
     from everkept.app.resources import AllResources, Render, Resources, Watcher
     from everkept.app.search_log import BatchedSearches
     from everkept.app.timeline import Timeline
-    from everkept.core.searching import Finder
+    from everkept.core.search_ports import Finder
     from everkept.core.transcripts import Transcripts
     from everkept.families.history.model import HistoryOptions
     from everkept.families.memories.model import Options

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.searching import Finding, Findings, SearchType, SectionHit, SectionSearch
+from everkept.core.search_ports import Finding, Findings, SearchType, SectionHit, SectionSearch
 from everkept.core.sessions import Call
 from everkept.core.subgraphs import Edge, Node
 from everkept.core.text import normalised

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from everkept.app.leases import Lease
 from everkept.core.accounts import acting_as
-from everkept.core.freeing import return_freed_memory
+from everkept.core.memory_trim import return_freed_memory
 from everkept.core.ports import Embedded, Embedder, RecordStore
 from everkept.core.records import Record
 from everkept.errors import EverkeptError, ModelUnavailable

@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
-from everkept.core.copies import PASSING
 from everkept.core.ports import Library
+from everkept.core.store_values import PASSING
 from everkept.core.times import Clock
 
 DURATION = 30 * 1_000_000  # microseconds after which the work of a process that died is free

@@ -2,7 +2,7 @@
 
 from everkept.app.resources import Document, ResourceInfo
 from everkept.core.ports import Library, ProjectChoice
-from everkept.core.searching import SearchBook
+from everkept.core.search_ports import SearchBook
 from everkept.core.sessions import Call, Session
 from everkept.errors import EverkeptError, NotFound
 from everkept.families.memories.model import Options

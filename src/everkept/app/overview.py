@@ -11,7 +11,7 @@ from everkept.app.indexing import Indexer
 from everkept.app.past import Overview as PastOverview
 from everkept.app.past import Past
 from everkept.app.workspaces import key_of_workspace
-from everkept.core.homes import home_of, is_home
+from everkept.core.accounts import home_of, is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Record, Where

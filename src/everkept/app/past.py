@@ -10,7 +10,7 @@ from everkept.app.indexing import Indexer
 from everkept.core.accounts import is_of_account
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Record, Where
-from everkept.core.searching import KEPT_SEARCHES, Search
+from everkept.core.search_ports import KEPT_SEARCHES, Search
 from everkept.core.times import Clock
 from everkept.core.transcripts import Transcripts
 from everkept.errors import NotFound

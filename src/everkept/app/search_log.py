@@ -5,7 +5,7 @@ import logging
 
 from everkept.core.accounts import Account, acting, acting_as, sessions_of
 from everkept.core.ports import Library
-from everkept.core.searching import KEPT_SEARCHES, Search
+from everkept.core.search_ports import KEPT_SEARCHES, Search
 from everkept.errors import EverkeptError
 from everkept.values import replace
 

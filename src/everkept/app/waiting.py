@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from everkept.app.engines import Standby, standby_of
-from everkept.core.homes import home_of, is_home
+from everkept.core.accounts import home_of, is_home
 from everkept.core.records import Batch, Insert, Record, Update
 from everkept.core.text import clipped, counted
 from everkept.core.times import iso

@@ -22,7 +22,7 @@ from everkept.core.times import now
 from everkept.errors import InvalidInput, ReadOnly
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
 

@@ -11,7 +11,7 @@ from everkept.cli.options import common, settings_from
 from everkept.cli.running import print_json
 from everkept.errors import Unavailable, visible
 from everkept.settings import Settings
-from everkept.transports.health import HEALTH_PATH, READY_PATH
+from everkept.transports.metrics import HEALTH_PATH, READY_PATH
 
 TIME_LIMIT = 3.0  # seconds
 LONGEST = 1_000  # bytes of an answer

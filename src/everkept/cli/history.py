@@ -15,7 +15,7 @@ from everkept.cli.progress import bar
 from everkept.cli.render import console, table_of
 from everkept.cli.running import confirmed, print_json, run_with_app
 from everkept.core.records import Record
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.core.text import clipped, counted
 from everkept.core.times import iso
 from everkept.errors import InvalidInput, NotFound

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # not loaded before the handshake is answered
 
     from everkept.core.ports import Library
     from everkept.first_answers import Start
-    from everkept.transports.entrance import Entrance
     from everkept.transports.http import Offer
+    from everkept.transports.token_auth import Entrance
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,7 @@ def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> No
 
 
 def _serve_http(settings: Settings) -> None:
-    from everkept.transports.listening import is_loopback, listen
-    from everkept.transports.proxies import Proxies
+    from everkept.transports.guard import Proxies, is_loopback, listen
 
     local = is_loopback(settings.host)
     tls = _checked_tls(settings)
@@ -146,7 +145,7 @@ def _checked_tls(settings: Settings) -> "SSLContext | None":
         if settings.certificate_key is None:
             return None
         raise InvalidInput("--certificate-key needs --certificate.", argument="--certificate-key")
-    from everkept.transports.certificates import key_warning, server_context
+    from everkept.transports.http import key_warning, server_context
 
     context = server_context(settings.certificate, settings.certificate_key)
     if warning := key_warning(settings.certificate, settings.certificate_key):
@@ -166,7 +165,7 @@ def _check_rate(settings: Settings) -> None:
 
 def _entrance(app: App) -> "Entrance":
     from everkept.app.accounts.accounts import Accounts
-    from everkept.transports.entrance import Entrance
+    from everkept.transports.token_auth import Entrance
 
     accounts = Accounts(app.library, app.clock)
     return Entrance(accounts.admitted, rate_limit=app.settings.rate_limit)
@@ -175,11 +174,10 @@ def _entrance(app: App) -> "Entrance":
 def _offer(app: App, dispatcher: Dispatcher) -> "Offer":
     """What is served beside the protocol, and what watches over it."""
     from everkept.app.access_log import FOLDER, AccessLog
-    from everkept.transports.auditing import audit
-    from everkept.transports.health import health_routes
+    from everkept.transports.access_audit import audit
     from everkept.transports.http import Offer
-    from everkept.transports.metrics import Metrics
-    from everkept.transports.peering import peer_routes
+    from everkept.transports.metrics import Metrics, health_routes
+    from everkept.transports.peer_endpoint import peer_routes
 
     access_log = AccessLog(app.settings.data_dir / FOLDER)
     audit(dispatcher, access_log)

@@ -25,7 +25,7 @@ from everkept.core.conditions import Condition
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.core.times import ago, iso, now, parsed
-from everkept.core.usage import Usage
+from everkept.core.upstreams import Usage
 from everkept.errors import Refused
 from everkept.hooks.files.faults import recent
 from everkept.hooks.files.jobs import Jobs

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from everkept.core.copies import Holdings
 from everkept.core.projects import Project, Silence, Status
 from everkept.core.questions import A_co, Answered
-from everkept.core.searching import Search
-from everkept.core.stored import Token
-from everkept.core.usage import Usage
+from everkept.core.search_ports import Search
+from everkept.core.store_values import Holdings, Token
+from everkept.core.upstreams import Usage
 
 
 class CatalogQuestion(Answered[A_co]):

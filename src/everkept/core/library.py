@@ -10,11 +10,10 @@ from everkept.core.store import RecordStore
 
 if TYPE_CHECKING:
     from everkept.core.conditions import Condition
-    from everkept.core.copies import Holdings
     from everkept.core.projects import Project, Silence, Status
-    from everkept.core.searching import Search
-    from everkept.core.stored import Token
-    from everkept.core.usage import Usage
+    from everkept.core.search_ports import Search
+    from everkept.core.store_values import Holdings, Token
+    from everkept.core.upstreams import Usage
 
 A = TypeVar("A")
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from everkept.core.accounts import NAME, NAME_LIMIT
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.core.text import clipped
 from everkept.errors import InvalidInput, visible
 from everkept.values import Value, field

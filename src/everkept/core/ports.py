@@ -1,22 +1,24 @@
-"""What the core asks of the outside: stores of records, their library, and vectors for texts."""
+"""Ports of the core: stores of records, their library, vectors for texts, rights of accounts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from everkept.core.accounts import Account
 from everkept.core.library import Library as Library
-from everkept.core.projects import Project
+from everkept.core.projects import Project, Silence
 from everkept.core.questions import Order as Order
 from everkept.core.questions import Redaction as Redaction
 from everkept.core.questions import Seen as Seen
 from everkept.core.sessions import Call
 from everkept.core.store import RecordStore as RecordStore
-from everkept.core.stored import Access as Access
-from everkept.core.stored import Embedded as Embedded
-from everkept.core.stored import Purged as Purged
-from everkept.core.stored import Tally as Tally
-from everkept.core.stored import Token as Token
+from everkept.core.store_values import Access as Access
+from everkept.core.store_values import Embedded as Embedded
+from everkept.core.store_values import Purged as Purged
+from everkept.core.store_values import Tally as Tally
+from everkept.core.store_values import Token as Token
 from everkept.core.walking import Direction as Direction
 from everkept.errors import ModelUnavailable
+from everkept.values import Value
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
     import numpy as np
@@ -105,3 +107,47 @@ class ProjectChoice(Protocol):
     def pending(self, call: Call) -> str | None:
         """The name of a project that is chosen but not made yet."""
         ...
+
+
+class Rights(Value):
+    """Of one account, as a library has them. Projects are named by their ids."""
+
+    account: Account
+    writes: frozenset[str] = frozenset()
+    owns: frozenset[str] = frozenset()
+
+
+#: What an account of that name may do by now; None: there is none.
+RightsOf = Callable[[Library, str], Awaitable[Rights | None]]
+
+
+async def of_nobody(_library: Library, _user: str) -> Rights | None:
+    """For who knows of no accounts."""
+    return None
+
+
+class ReadingRoom(Protocol):
+    """The part of a library that a process needs which lives for a tenth of a second.
+
+    It reads, and makes nothing: what is not there yet is None. A library is one too.
+    """
+
+    async def project(self, name: str) -> Project:
+        """Raises NotFound."""
+        ...
+
+    async def project_of_workspace(self, path: str) -> Project | None: ...
+
+    async def open(self, name: str) -> tuple[Project, RecordStore]:
+        """The project as it is now, and its store; an archived one is refused."""
+        ...
+
+    async def silences(self) -> list[Silence]:
+        """When the projects of folders were switched off, those that are so now included."""
+        ...
+
+    async def user(self) -> RecordStore | None: ...
+
+    async def history(self) -> RecordStore | None: ...
+
+    async def close(self) -> None: ...

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # the linter does not see names inside the quotes of a base c
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.copies import Stock
     from everkept.core.records import (  # noqa: F401
         Change,
         Edit,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:  # the linter does not see names inside the quotes of a base c
         Weights,
         Where,
     )
-    from everkept.core.stored import Access, Embedded, Purged, Tally  # noqa: F401
+    from everkept.core.store_values import Access, Embedded, Purged, Stock, Tally  # noqa: F401
     from everkept.core.subgraphs import Selection, Subgraph  # noqa: F401
     from everkept.core.walking import Direction, Hops, Sources  # noqa: F401
     from everkept.language.words import WordQuery

@@ -1,12 +1,20 @@
-"""Keys, tokens and passwords in a text: where they are, and the text without them."""
+"""Keys, tokens and passwords in a text: where they are, and the masks that replace them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from everkept.core.secret_arguments import argument_spans
-from everkept.core.secret_forms import FORMS, LOOSE, TEMPLATE, WORDS, has_filler, is_placeholder
+from everkept.core.secret_forms import (
+    FORMS,
+    LOOSE,
+    TEMPLATE,
+    WORDS,
+    argument_spans,
+    has_filler,
+    is_placeholder,
+)
+from everkept.errors import InvalidInput
 from everkept.patterns import compile_late
 
 _TELEGRAM = compile_late(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
@@ -398,3 +406,43 @@ _LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (
     _arguments,
     _assignments,
 )
+
+
+T = TypeVar("T")
+
+
+class Masking:
+    """Replaces secrets by masks, if it is enabled, and remembers their kinds in order."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self.kinds: dict[str, None] = {}
+
+    def text(self, text: str) -> str:
+        return self._noted(*masked(text)) if self._enabled else text
+
+    def optional(self, text: str | None) -> str | None:
+        return self.text(text) if text else text
+
+    def texts(self, texts: Iterable[str]) -> list[str]:
+        return [self.text(text) for text in texts]
+
+    def json(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Mask the names of values too; a name also tells that its value is a password."""
+        if not self._enabled:
+            return dict(values)
+        cleaned, kinds = masked_json(values)
+        return self._noted(cast(dict[str, Any], cleaned), kinds)
+
+    def check_id(self, given: str, argument: str) -> None:
+        """Refuse an id with a secret, since an id is stored unchanged; do not repeat the id."""
+        if self._enabled and (kinds := masked(given)[1]):
+            raise InvalidInput(
+                f"`{argument}` holds what looks like a secret ({', '.join(kinds)}).",
+                hint="It is stored as it is: use another one.",
+                argument=argument,
+            )
+
+    def _noted(self, cleaned: T, kinds: Sequence[str]) -> T:
+        self.kinds |= dict.fromkeys(kinds)
+        return cleaned

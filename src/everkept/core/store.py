@@ -11,7 +11,6 @@ if TYPE_CHECKING:  # a hook loads only what it uses
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.copies import Stock
     from everkept.core.records import (
         Batch,
         Change,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses
         Weights,
         Where,
     )
-    from everkept.core.stored import Access, Embedded, Purged, Tally
+    from everkept.core.store_values import Access, Embedded, Purged, Stock, Tally
     from everkept.core.subgraphs import Selection, Subgraph
     from everkept.core.walking import Direction, Hops, Sources
     from everkept.language.words import WordQuery

@@ -1,7 +1,7 @@
-"""Another MCP server: how it is reached, and what it can be asked."""
+"""Another MCP server: how it is reached, what it can be asked, and how often it was called."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -120,3 +120,50 @@ class Upstream(Protocol):
         """Ends the connection, and with it the program if we started one. Takes a few seconds at
         most, whatever the program does."""
         ...
+
+
+class Usage(Value):
+    """Calls of one tool: a sum that others are added to."""
+
+    tool: str
+    calls: int
+    errors: int
+    total_ms: float
+    longest_ms: float
+    last_at: int  # microseconds since 1970
+
+    @property
+    def mean_ms(self) -> float:
+        return self.total_ms / self.calls if self.calls else 0.0
+
+
+class UsageLog(Protocol):
+    """What is known of it on this machine."""
+
+    async def add_usage(self, rows: Sequence[Usage]) -> None:
+        """Adds to what is stored, all of it or nothing, whatever others add meanwhile."""
+        ...
+
+    async def usage(self) -> list[Usage]:
+        """One for each tool that was called, the most called first and then by name."""
+        ...
+
+
+def summed(rows: Iterable[Usage]) -> list[Usage]:
+    """One for each tool, the most called first and then by name."""
+    sums: dict[str, Usage] = {}
+    for row in rows:
+        known = sums.get(row.tool)
+        sums[row.tool] = _sum(known, row) if known else row
+    return sorted(sums.values(), key=lambda usage: (-usage.calls, usage.tool))
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.tool,
+        one.calls + other.calls,
+        one.errors + other.errors,
+        one.total_ms + other.total_ms,
+        max(one.longest_ms, other.longest_ms),
+        max(one.last_at, other.last_at),
+    )

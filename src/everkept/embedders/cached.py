@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from everkept.core.digests import blake2b
 from everkept.core.ports import Embedder
+from everkept.core.text import blake2b
 from everkept.core.times import Clock, now
 from everkept.errors import ModelUnavailable
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from everkept.core.digests import blake2b
+from everkept.core.text import blake2b
 
 if TYPE_CHECKING:  # imported by the thread that embeds first
     import numpy as np

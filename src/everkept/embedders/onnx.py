@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from everkept.core.freeing import keep_heaps_small, return_freed_memory
+from everkept.core.memory_trim import keep_heaps_small, return_freed_memory
 from everkept.embedders.wordpiece import WordPiece
 from everkept.errors import ModelUnavailable
 from everkept.values import Value

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from everkept.core.finishing import finished, is_on_event_loop
+from everkept.core.uncancelled import finished, is_on_event_loop
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import sync, sync_folder
-from everkept.core.driving import driven
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
+from everkept.core.sync_runner import driven
 from everkept.errors import (
     Conflict,
     EverkeptError,

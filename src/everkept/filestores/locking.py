@@ -36,10 +36,10 @@ from contextvars import ContextVar, copy_context
 from typing import Any, Protocol, TypeVar, cast
 
 from everkept.core import times
-from everkept.core.driving import driven
 from everkept.core.files import FileWork
-from everkept.core.finishing import finished
+from everkept.core.sync_runner import driven
 from everkept.core.times import Clock
+from everkept.core.uncancelled import finished
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
 from everkept.filestores.finishing import in_thread
 from everkept.filestores.names import LOCK_NAME, lock_file

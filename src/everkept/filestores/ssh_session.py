@@ -9,7 +9,7 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPClientFile, SFTPName
 from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WRITE
 
-from everkept.core.finishing import finished
+from everkept.core.uncancelled import finished
 from everkept.filestores.ssh_login import log_in
 from everkept.filestores.ssh_place import SshOptions, SshPlace
 

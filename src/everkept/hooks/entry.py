@@ -182,8 +182,8 @@ def _handled(event: "HookEvent", call: Call) -> "Answer | None":
 
 
 def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Answer | None":
-    from everkept.core.driving import driven
-    from everkept.engines.sqlite.reading_room import reading_room
+    from everkept.core.sync_runner import driven
+    from everkept.engines.sqlite.read_only_library import reading_room
     from everkept.hooks.files.ledger import Ledger
     from everkept.hooks.model import Around
     from everkept.hooks.places import hooks_folder, project_of

@@ -8,7 +8,7 @@ from everkept.values import Value, field
 if TYPE_CHECKING:  # a hook loads only what it uses
     from pathlib import Path
 
-    from everkept.core.reading_room import ReadingRoom
+    from everkept.core.ports import ReadingRoom
     from everkept.hooks.files.ledger import Ledger
     from everkept.settings import Settings
 

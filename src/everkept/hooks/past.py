@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from everkept.core.ports import RecordStore
-    from everkept.core.reading_room import ReadingRoom
+    from everkept.core.ports import ReadingRoom, RecordStore
 
 
 async def past_of(room: "ReadingRoom") -> "RecordStore | None":

@@ -8,8 +8,8 @@ from everkept.errors import NotFound
 from everkept.settings import AUTO, Settings
 
 if TYPE_CHECKING:
+    from everkept.core.ports import ReadingRoom
     from everkept.core.projects import Project
-    from everkept.core.reading_room import ReadingRoom
 
 
 def hooks_folder(settings: Settings) -> Path:

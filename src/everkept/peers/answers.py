@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from everkept.core.fencing import readable
+from everkept.core.data_fence import readable
 from everkept.core.peers import MOST_RESULTS, PROTOCOL, SAID_TYPES, TYPES, Peer, PeerAnswer
-from everkept.core.searching import Finding, SearchType
+from everkept.core.search_ports import Finding, SearchType
 from everkept.core.secrets import masked
 from everkept.core.text import clipped
 from everkept.core.times import iso, parsed

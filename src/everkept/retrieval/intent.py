@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Set
 from typing import Literal, cast
 
-from everkept.core.searching import SearchType
+from everkept.core.search_ports import SearchType
 from everkept.language.code_names import (
     CALL,
     FILE,

@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from everkept.core.fitting import fits
-from everkept.core.matching import Fields, fields_of, matches
 from everkept.core.ports import RecordStore
+from everkept.core.record_match import Fields, fields_of, fits, matches
 from everkept.core.records import Edit, Record, Where
 from everkept.language.rarity import rarity_of
 from everkept.language.words import AnyOf, Phrase, Query, WordQuery

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
-from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import Access, Embedder
 from everkept.core.records import Record
+from everkept.core.search_ports import cursor_of, position_of
 from everkept.errors import InvalidInput
 from everkept.language.words import Query, parse_query
 from everkept.retrieval.dates import fit, spans

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Match, Record, Where
+from everkept.core.search_ports import cursor_of, position_of
 from everkept.errors import InvalidInput
 from everkept.language.words import Query, WordQuery, parse_query
 from everkept.retrieval.profile import Found, Hit, Place, Profile, Tier

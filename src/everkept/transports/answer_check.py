@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from everkept.core.json_encoder import encode_small
-from everkept.core.protocol import HANDSHAKE_VERSIONS
+from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
 from everkept.first_answers import Kept, Start, packed, prune
 from everkept.transports.connection import JSON, TOOLS_CHANGED
 from everkept.transports.dispatch import Dispatcher, Reply, Request

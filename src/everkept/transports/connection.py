@@ -1,7 +1,9 @@
-"""One client for as long as it is connected, and the notices that wait for it."""
+"""One client while it is connected, its pending notices, and the signals that end a server."""
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -186,3 +188,17 @@ def different_uris(uris: Sequence[object]) -> list[str]:
 def _normalised(uri: str) -> str:
     """The same for all the ways in which percent signs can write one address."""
     return quote(unquote(uri), safe=":/", errors="surrogatepass")
+
+
+def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Calls `stop` at SIGTERM and SIGINT, from now to the end of the process."""
+    for name in ("SIGTERM", "SIGINT"):
+        number = getattr(signal, name)
+        try:
+            loop.add_signal_handler(number, stop)
+        except NotImplementedError:
+            # Windows' event loop knows no signals; the interpreter's own handler does.
+            def handle(_number: int, _frame: FrameType | None) -> None:
+                loop.call_soon_threadsafe(stop)
+
+            signal.signal(number, handle)

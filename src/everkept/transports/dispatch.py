@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 from everkept import __version__
 from everkept.app.app import App
 from everkept.core.accounts import Account, acting_as
-from everkept.core.json_encoder import encode_small, encode_utf8
-from everkept.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
+from everkept.core.protocol import (
+    HANDSHAKE_VERSIONS,
+    META,
+    STATELESS_VERSION,
+    encode_small,
+    encode_utf8,
+)
 from everkept.core.sessions import Report, Session
 from everkept.core.upstreams import GATEWAY_CLIENT
 from everkept.errors import EverkeptError, NotFound, Unavailable, visible
@@ -25,8 +30,7 @@ from everkept.transports.connection import (
     Notify,
     different_uris,
 )
-from everkept.transports.listing import described, resource
-from everkept.transports.plain_errors import told_to
+from everkept.transports.presentation import described, resource, told_to
 from everkept.values import Value
 
 if TYPE_CHECKING:  # loaded when they are asked for

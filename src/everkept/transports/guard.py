@@ -1,15 +1,17 @@
-"""Who may talk to the HTTP server: the checks that come before the protocol."""
+"""Who may talk to the HTTP server: its address, trusted proxies, and checks of requests."""
 
 import asyncio
+import ipaddress
 import logging
-from collections.abc import Callable, Collection
+import socket
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from everkept.core.accounts import acting_as
 from everkept.core.protocol import MESSAGE_LIMIT
-from everkept.errors import visible
+from everkept.errors import InvalidInput, Unavailable, visible
 from everkept.transports.asgi import (
     ASGIApp,
     Message,
@@ -17,13 +19,100 @@ from everkept.transports.asgi import (
     Refusal,
     Send,
     account_in,
+    address_in,
     read_headers,
     refuse,
 )
-from everkept.transports.entrance import Entrance
-from everkept.transports.listening import is_loopback
-from everkept.transports.proxies import NOBODY, Proxies
-from everkept.transports.revoking import while_known
+from everkept.transports.token_auth import Entrance, while_known
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    if not 0 <= port <= 65535:
+        raise InvalidInput(
+            f"There is no port {port}.", hint="0 to 65535.", argument="port", value=port
+        )
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise InvalidInput(
+            f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host
+        ) from None
+    try:
+        listening = socket.create_server((str(address[0]), int(address[1])), family=family)
+        # Accepted connections inherit it. Without, an answer in two pieces waits 40 ms for the
+        # client's acknowledgement of the first.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot listen on {host}, port {port}: {error.strerror}.",
+            hint="--port chooses another port; 0 takes any that is free.",
+        ) from error
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+FORWARDED_FOR = "x-forwarded-for"
+
+
+class Proxies:
+    """Those whose word is taken; nobody else can say to be another."""
+
+    def __init__(self, networks: tuple[Network, ...] = ()) -> None:
+        self._networks = networks
+
+    @classmethod
+    def named(cls, text: str) -> "Proxies":
+        """Addresses or networks, with commas; what is neither is an error."""
+        parts = [part.strip() for part in text.split(",")]
+        return cls(tuple(_network(part) for part in parts if part))
+
+    def settle(self, scope: Message, headers: Mapping[str, str]) -> None:
+        """From here on the scope names the machine that the proxy was asked by.
+
+        What stands before the last address came with the request, and so may be made up.
+        """
+        proxy = _address(address_in(scope)) if self._networks else None
+        if proxy is None or not any(proxy in network for network in self._networks):
+            return
+        told = _address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
+        if told is not None:
+            scope["client"] = (str(told), 0)
+
+
+NOBODY = Proxies()
+
+
+def _address(text: str) -> Address | None:
+    """One of IPv4 in the dress of IPv6 is the same machine."""
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise InvalidInput(
+            f"trusted_proxies names {text!r}, which is no address and no network.",
+            hint="As 10.0.0.5 or 10.0.0.0/24, several with commas.",
+            argument="trusted_proxies",
+            value=text,
+        ) from None
+
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

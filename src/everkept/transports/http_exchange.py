@@ -1,12 +1,13 @@
-"""One request over HTTP and its answer: a JSON document, or a stream of events."""
+"""One request over HTTP and its answer: headers, and JSON or a stream of events."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.protocol import MESSAGE_LIMIT, STATELESS_VERSION
 from everkept.transports.asgi import (
     PLAIN_JSON,
     Headers,
@@ -18,8 +19,229 @@ from everkept.transports.asgi import (
     answer,
     read_headers,
 )
-from everkept.transports.dispatch import PARSE_ERROR
-from everkept.transports.http_headers import EVENT_STREAM, check_accept, check_content_type
+from everkept.transports.connection import JSON
+from everkept.transports.dispatch import (
+    CLIENT_CAPABILITIES,
+    INVALID_PARAMS,
+    PARSE_ERROR,
+    PROTOCOL_VERSION,
+    UNSUPPORTED_VERSION,
+    ProtocolError,
+)
+
+PREFIX = "mcp-param-"
+ANNOTATION = "x-mcp-header"
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_WHOLE_NUMBER = re.compile(r"(-?[0-9]+)(\.0+)?")
+_ENCODED = re.compile(r"=\?base64\?(.*)\?=")
+_TYPES = ("string", "integer", "boolean")
+
+# Keywords whose value is a schema, a list of schemas, or schemas by name.
+_ONE = frozenset(
+    (
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    )
+)
+_SEVERAL = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_SCHEMAS_BY_NAME = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
+
+Path = tuple[str, ...]
+
+
+class ParameterHeader(NamedTuple):
+    """A header, and the argument that it repeats."""
+
+    name: str
+    path: Path
+    type: str
+
+
+def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
+    """Return the headers that a schema declares, none if one of the declarations is invalid."""
+    found: dict[str, ParameterHeader] = {}
+    for path, node in _schemas_in(schema):
+        if ANNOTATION not in node:
+            continue
+        token, kind = node[ANNOTATION], node.get("type")
+        is_token = isinstance(token, str) and _TOKEN.fullmatch(token) is not None
+        if not path or not is_token or kind not in _TYPES:
+            return ()
+        header = ParameterHeader(PREFIX + token.lower(), path, kind)
+        if header.name in found:
+            return ()
+        found[header.name] = header
+    return tuple(found.values())
+
+
+def find_mismatch(
+    declared: Collection[ParameterHeader],
+    arguments: JSON,
+    headers: Mapping[str, str],
+    repeated: Collection[str],
+) -> str | None:
+    """Return a sentence about the first header that does not agree with its argument."""
+    for header in declared:
+        text, expected = headers.get(header.name), _value_at(arguments, header.path)
+        argument = ".".join(header.path)
+        if text is None:
+            if _as_text(expected) is not None:
+                return f"The header {header.name} of the argument `{argument}` is missing."
+        elif header.name in repeated:
+            return f"The header {header.name} appears more than once."
+        elif not _agrees(header, expected, text):
+            return f"The header {header.name} does not agree with the argument `{argument}`."
+    return None
+
+
+def decode_value(text: str) -> str | None:
+    """Return what a header says, which may be encoded; None if the encoding is wrong."""
+    encoded = _ENCODED.fullmatch(text)
+    if encoded is None:
+        return text
+    import base64  # few names need it
+
+    try:
+        data = base64.b64decode(encoded[1], validate=True)
+        is_canonical = base64.b64encode(data).decode("ascii") == encoded[1]
+        return data.decode("utf-8") if is_canonical else None
+    except ValueError:
+        return None
+
+
+def _agrees(header: ParameterHeader, expected: Any, text: str) -> bool:
+    said, wanted = decode_value(text), _as_text(expected)
+    if said is None or wanted is None:
+        return False
+    if header.type == "integer" and not isinstance(expected, str | bool):
+        one, other = _WHOLE_NUMBER.fullmatch(said), _WHOLE_NUMBER.fullmatch(wanted)
+        if one and other:
+            return int(one[1]) == int(other[1])
+    return said == wanted
+
+
+def _as_text(value: Any) -> str | None:
+    """Return a value as a header says it, None if no header can."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _value_at(arguments: JSON, path: Path) -> Any:
+    value: Any = arguments
+    for key in path:
+        value = cast(JSON, value).get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _schemas_in(root: Any) -> Iterator[tuple[Path | None, JSON]]:
+    """Yield every schema within one, with its path if only `properties` lead to it."""
+    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    while waiting:
+        path, node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        yield path, cast(JSON, node)
+        for key, value in cast(JSON, node).items():
+            if key == "properties" and isinstance(value, dict):
+                for name, inner in cast(JSON, value).items():
+                    waiting.append((None if path is None else (*path, name), inner))
+            elif key in _ONE:
+                waiting.append((None, value))
+            elif key in _SEVERAL and isinstance(value, list):
+                waiting += [(None, inner) for inner in cast(list[Any], value)]
+            elif key in _SCHEMAS_BY_NAME and isinstance(value, dict):
+                waiting += [(None, inner) for inner in cast(JSON, value).values()]
+
+
+VERSION, METHOD, NAME = "mcp-protocol-version", "mcp-method", "mcp-name"
+EVENT_STREAM = "text/event-stream"
+
+HEADER_MISMATCH = -32020
+
+# The parameter that `Mcp-Name` repeats, by the methods that have one.
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def check_accept(headers: Mapping[str, str], *wanted: str) -> None:
+    """Raise Rejected unless the client takes each of these content types."""
+    accepted = {
+        part.partition(";")[0].strip().lower() for part in headers.get("accept", "").split(",")
+    }
+    for kind in wanted:
+        if not accepted & {kind, kind.partition("/")[0] + "/*", "*/*"}:
+            raise Rejected(Refusal(406, f"The client must accept {' and '.join(wanted)}."))
+
+
+def check_content_type(headers: Mapping[str, str]) -> None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != PLAIN_JSON:
+        raise Rejected(Refusal(415, f"Content-Type must be {PLAIN_JSON}."))
+
+
+def check_envelope(scope: Message, headers: Mapping[str, str], method: str, params: JSON) -> None:
+    """Raise ProtocolError unless a stateless request has its `_meta` and headers that agree."""
+    meta: Any = params.get("_meta")
+    meta = cast(JSON, meta) if isinstance(meta, dict) else {}
+    if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
+        raise ProtocolError(INVALID_PARAMS, f"`params._meta` lacks {', '.join(missing)}.")
+    for header in find_repeated_headers(scope) & {VERSION, METHOD, NAME}:
+        raise _mismatch(f"The header {header} appears more than once.")
+    version = headers.get(VERSION)
+    if version is None or version != meta[PROTOCOL_VERSION]:
+        raise _mismatch(f"The header {VERSION} does not agree with `{PROTOCOL_VERSION}`.")
+    if headers.get(METHOD) != method:
+        raise _mismatch(f"The header {METHOD} does not agree with the method.")
+    named = params.get(_NAMED[method]) if method in _NAMED else None
+    if named is not None and decode_value(headers.get(NAME, "")) != named:
+        raise _mismatch(f"The header {NAME} does not agree with `{_NAMED[method]}`.")
+    check_version(version)
+
+
+def check_version(version: str) -> None:
+    if version != STATELESS_VERSION:
+        raise ProtocolError(
+            UNSUPPORTED_VERSION,
+            "Unsupported protocol version",
+            {"supported": [STATELESS_VERSION], "requested": version},
+        )
+
+
+def check_parameters(
+    scope: Message,
+    headers: Mapping[str, str],
+    declared: tuple[ParameterHeader, ...],
+    arguments: JSON,
+) -> None:
+    """Raise ProtocolError if a header and the argument that it repeats do not agree."""
+    mismatch = find_mismatch(declared, arguments, headers, find_repeated_headers(scope))
+    if mismatch is not None:
+        raise _mismatch(mismatch)
+
+
+def find_repeated_headers(scope: Message) -> set[str]:
+    seen: set[bytes] = set()
+    repeated: set[str] = set()
+    for name, _ in scope["headers"]:
+        if name in seen:
+            repeated.add(name.decode("latin-1"))
+        seen.add(name)
+    return repeated
+
+
+def _mismatch(sentence: str) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, sentence)
+
 
 PING = b": ping\r\n\r\n"
 PING_SECONDS = 15.0  # of silence, before a proxy takes the connection for dead

@@ -1,8 +1,10 @@
-"""What a server counts of itself, in the text format of Prometheus (version 0.0.4).
+"""Health of the server, and its counts in the text format of Prometheus (version 0.0.4).
 
 No name of a user or a project stands in it, and no label takes a value that a caller made up.
 """
 
+import asyncio
+import json
 import sys
 import time
 from bisect import bisect_left
@@ -13,10 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from everkept.core.conditions import Condition
+from everkept.core.ports import Library
+from everkept.errors import EverkeptError
 from everkept.transports.asgi import (
+    ASGIApp,
     Message,
     Receive,
     Refusal,
+    Seconds,
     Send,
     account_in,
     answer,
@@ -24,15 +30,64 @@ from everkept.transports.asgi import (
     refuse,
 )
 from everkept.transports.connection import JSON
-from everkept.transports.dispatch import (
-    Answer,
-    Dispatcher,
-    Handler,
-    ProtocolError,
-    Reply,
-    Request,
-)
+from everkept.transports.dispatch import Answer, Dispatcher, Handler, ProtocolError, Reply, Request
 from everkept.values import Value, field
+
+HEALTH_PATH, READY_PATH = "/health", "/ready"
+PATIENCE = 1.0  # seconds that the library has to answer
+FRESH = 1.0  # seconds that one answer counts: nobody needs a token to ask
+PROBE = "ready"  # a note that nobody writes
+
+NO_STORE = ((b"cache-control", b"no-store"),)
+
+
+def health_routes(
+    library: Callable[[], Library],
+    *,
+    patience: float = PATIENCE,
+    clock: Seconds = time.monotonic,
+) -> dict[str, ASGIApp]:
+    """They tell nothing of what is stored, and so need no token."""
+    readiness = _Readiness(library, patience, clock)
+    return {HEALTH_PATH: for_reading(_alive), READY_PATH: for_reading(readiness.answer)}
+
+
+async def _alive(_scope: Message, _receive: Receive, send: Send) -> None:
+    await _tell(send, 200, "ok")
+
+
+class _Readiness:
+    """One question at a time, and one a second at most, however many ask."""
+
+    def __init__(self, library: Callable[[], Library], patience: float, clock: Seconds) -> None:
+        self._library = library
+        self._patience = patience
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._status: str | None = None
+        self._until = 0.0
+
+    async def answer(self, _scope: Message, _receive: Receive, send: Send) -> None:
+        async with self._asking:
+            if self._status is None or self._clock() >= self._until:
+                self._status = await self._asked()
+                self._until = self._clock() + FRESH
+            status = self._status
+        await _tell(send, 503 if status == "unavailable" else 200, status)
+
+    async def _asked(self) -> str:
+        try:
+            async with asyncio.timeout(self._patience):
+                library = self._library()
+                await library.note(PROBE)
+        except (TimeoutError, EverkeptError):
+            return "unavailable"
+        return "ready" if library.condition.status == "connected" else "degraded"
+
+
+async def _tell(send: Send, status: int, word: str) -> None:
+    await answer(send, status, json.dumps({"status": word}).encode(), headers=NO_STORE)
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds

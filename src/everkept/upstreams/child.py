@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from everkept.core.lines import Lines, Overlong
+from everkept.core.protocol import Lines, Overlong
 from everkept.core.upstreams import Launch
 from everkept.errors import UpstreamUnavailable, visible
 from everkept.upstreams.link import Hide, filled

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, cast
 
-from everkept.core.lines import Overlong, id_in
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.protocol import MESSAGE_LIMIT, Overlong, id_in
 from everkept.core.sessions import Report
 from everkept.core.upstreams import JSON, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable

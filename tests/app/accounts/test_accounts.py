@@ -19,7 +19,7 @@ from everkept.app.accounts.rights import rights_of
 from everkept.app.tokens import WHOSE, create_token, hashed, revoke_token
 from everkept.core.accounts import USERS, Account, acting_as, sessions_of
 from everkept.core.ports import Token
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway

@@ -4,7 +4,7 @@ import pytest
 
 from everkept.app.accounts.owners import OwnersFinder, OwnersSections
 from everkept.core.accounts import Account, acting_as
-from everkept.core.searching import Finding, Findings, SearchType, SectionsFound
+from everkept.core.search_ports import Finding, Findings, SearchType, SectionsFound
 from everkept.core.sessions import Call, Session
 from everkept.errors import NotFound
 

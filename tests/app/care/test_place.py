@@ -9,8 +9,8 @@ from data_folders import filled
 from everkept.app.care.findings import Finding, Patient, mended
 from everkept.app.care.place import check_place, mount_kind
 from everkept.core.times import now
-from everkept.engines.sqlite.care.scratch import MARK
-from everkept.engines.sqlite.unfinished import begin
+from everkept.engines.sqlite.care.snapshot import MARK
+from everkept.engines.sqlite.restore_marker import begin
 from everkept.settings import load
 from everkept.values import replace
 from processes import acting

@@ -7,7 +7,7 @@ import pytest
 
 from everkept.app.gateway import usage
 from everkept.app.gateway.usage import BatchedUsage
-from everkept.core.usage import Usage
+from everkept.core.upstreams import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ReadOnly, StoreBusy

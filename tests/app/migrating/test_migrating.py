@@ -8,8 +8,8 @@ from everkept.app.migrating.migrating import End, Migrated, migrate
 from everkept.app.migrating.unfinished import UNDER_WAY
 from everkept.core.ports import Embedded, Library, RecordStore, Token
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
-from everkept.core.searching import Search
-from everkept.core.usage import Usage
+from everkept.core.search_ports import Search
+from everkept.core.upstreams import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict

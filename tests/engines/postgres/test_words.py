@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.matching import fields_of, matches
 from everkept.core.questions import MatchWords
+from everkept.core.record_match import fields_of, matches
 from everkept.core.records import Weights, Where
 from everkept.engines.postgres.search import match
 from everkept.engines.postgres.words import lexemes

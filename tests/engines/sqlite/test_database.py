@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.connection import connect, create
 from everkept.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection

@@ -10,7 +10,7 @@ import pytest
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Where
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.engines.sqlite import library as libraries
 from everkept.engines.sqlite import moves
 from everkept.engines.sqlite.library import SqliteLibrary

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from everkept.core.records import Delete, Match, Record, Update, Weights, Where
 from everkept.engines.sqlite import postings
-from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database
-from everkept.engines.sqlite.doclists import Doclist
+from everkept.engines.sqlite.postings import Doclist
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore

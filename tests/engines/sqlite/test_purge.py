@@ -5,7 +5,7 @@ import pytest
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Update, Where
-from everkept.engines.sqlite import cleansing
+from everkept.engines.sqlite import purge
 from everkept.engines.sqlite import store as stores
 from everkept.engines.sqlite.library import SqliteLibrary
 from processes import acting, said_by
@@ -21,8 +21,8 @@ TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milli
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the index is cleansed: as a small one, and as a large one."""
     if request.param == "in steps":
-        monkeypatch.setattr(cleansing, "AT_ONCE", 0)
-        monkeypatch.setattr(cleansing, "PAGES", 1)
+        monkeypatch.setattr(purge, "AT_ONCE", 0)
+        monkeypatch.setattr(purge, "PAGES", 1)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, Token
 from everkept.core.questions import (
     CountVectors,
@@ -15,10 +14,11 @@ from everkept.core.questions import (
     TallyRecords,
 )
 from everkept.core.records import Edit, Restore, Update, Weights, Where
-from everkept.core.searching import Search
-from everkept.core.usage import Usage
-from everkept.engines.sqlite import meaning, queries, sifting
-from everkept.engines.sqlite.connections import connect, create
+from everkept.core.search_ports import Search
+from everkept.core.store_values import Stock
+from everkept.core.upstreams import Usage
+from everkept.engines.sqlite import filtered_top, queries, vectors
+from everkept.engines.sqlite.connection import connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
@@ -282,7 +282,7 @@ def test_records_are_found_by_their_ids_without_sorting_them(
 def test_the_keys_of_all_that_fit_are_read_from_an_index(
     explained: Any, where: Where, index: str
 ) -> None:
-    sifting._all_keys(explained, where)
+    filtered_top._all_keys(explained, where)
     assert f"USING COVERING INDEX {index} " in explained.plan
 
 
@@ -291,7 +291,7 @@ def test_the_keys_of_all_that_fit_are_read_from_an_index(
     [
         lambda db: queries.tally(db, TallyRecords(MEMORY)),
         lambda db: queries.authors(db, ListAuthors()),
-        lambda db: meaning.vector_counts(db, CountVectors("model", MEMORY)),
+        lambda db: vectors.vector_counts(db, CountVectors("model", MEMORY)),
     ],
     ids=["tally", "authors", "vectors"],
 )

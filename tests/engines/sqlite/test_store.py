@@ -11,7 +11,7 @@ import pytest
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Update, Where
-from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.connection import connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT

@@ -11,7 +11,7 @@ from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import answering
 from everkept.core.ports import Purged
 from everkept.core.records import Batch, Change, Delete, Update, Where
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.availability import READING
 from everkept.engines.standby.failover import FIRST

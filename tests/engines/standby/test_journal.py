@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everkept.core.records import Insert, Update
-from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.connection import create
 from everkept.engines.standby.journal import Counts, Journal
 from everkept.engines.standby.journal_acts import HISTORY, USER, Commit, SetNote, encoded
 from everkept.engines.standby.journal_file import JOURNAL

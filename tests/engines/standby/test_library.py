@@ -13,10 +13,10 @@ from everkept.app.accounts.accounts import UNKNOWN, Accounts
 from everkept.app.tokens import revoke_token
 from everkept.core.accounts import Account
 from everkept.core.conditions import answering
-from everkept.core.copies import PASSING
 from everkept.core.ports import Token
-from everkept.core.searching import Search
-from everkept.core.usage import Usage
+from everkept.core.search_ports import Search
+from everkept.core.store_values import PASSING
+from everkept.core.upstreams import Usage
 from everkept.errors import Conflict, NotFound, StoreAway
 from records import batch, entity, note
 from standby import EVERY, PATIENCE, Standing, standing_by

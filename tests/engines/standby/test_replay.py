@@ -14,7 +14,7 @@ from everkept.app.accounts.rights import rights_of
 from everkept.core.accounts import Account, acting_as
 from everkept.core.projects import Project
 from everkept.core.records import Where
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import (

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from everkept.core.conditions import answering
-from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
+from everkept.core.store_values import Stock
 from everkept.engines.standby.availability import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from records import batch, entity, link, note, record_ref

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.fencing import as_data
+from everkept.core.data_fence import as_data
 from everkept.core.tokens import token_count
 from everkept.families.memories.fencing import NOTICE, fenced
 

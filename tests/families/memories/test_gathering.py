@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.fitting import fits
+from everkept.core.record_match import fits
 from everkept.core.records import Record, Where
 from everkept.families.memories.context import HEADINGS
 from everkept.families.memories.gathering import MOST_RECALLED, gather

@@ -5,7 +5,7 @@ import pytest
 
 from assistant import Assistant, CountedChoice, codes
 from everkept.core.ports import Library, RecordStore
-from everkept.core.searching import SectionHit, SectionsFound
+from everkept.core.search_ports import SectionHit, SectionsFound
 from everkept.core.sessions import Call
 from everkept.core.times import iso
 from everkept.errors import (

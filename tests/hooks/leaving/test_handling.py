@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from everkept.core.driving import driven
 from everkept.core.locks import FileLock
+from everkept.core.sync_runner import driven
 from everkept.hooks.files import faults
 from everkept.hooks.files.jobs import MOST_WAITING, Job, Jobs
 from everkept.hooks.files.ledger import Ledger

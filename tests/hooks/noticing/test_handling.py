@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everkept.core.records import Record, Where
-from everkept.engines.sqlite.reading_room import reading_room
+from everkept.engines.sqlite.read_only_library import reading_room
 from everkept.errors import EverkeptError
 from everkept.hooks.files.ledger import Ledger
 from everkept.hooks.model import Answer, Around, HookEvent

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from everkept.core.driving import driven
 from everkept.core.records import Record, Where
+from everkept.core.sync_runner import driven
 from everkept.core.transcripts import USER
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.hooks.model import HookEvent

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.driving import driven
+from everkept.core.sync_runner import driven
 from everkept.core.tokens import token_count
 from prompts import ELSEWHERE, SESSION, Past
 

@@ -29,7 +29,7 @@ from everkept.core.accounts import (
 from everkept.core.conditions import answering
 from everkept.core.ports import Library, Token
 from everkept.core.projects import Project
-from everkept.core.searching import KEPT_SEARCHES
+from everkept.core.search_ports import KEPT_SEARCHES
 from everkept.core.times import Clock, iso
 from everkept.errors import Conflict, NotFound, Refused, StoreAway
 from everkept.values import Value

@@ -2,8 +2,7 @@
 
 import re
 
-from everkept.core.accounts import NAME
-from everkept.core.homes import Home, home_name, is_home
+from everkept.core.accounts import NAME, Home, home_name, is_home
 from everkept.errors import NotFound
 
 __all__ = ["Home", "home_name", "homes_of", "is_home", "is_taken", "no_project"]

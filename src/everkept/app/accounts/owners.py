@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from everkept.core.accounts import acting
-from everkept.core.searching import Finder, Findings, SearchType, SectionSearch, SectionsFound
+from everkept.core.search_ports import Finder, Findings, SearchType, SectionSearch, SectionsFound
 from everkept.core.sessions import Call
 from everkept.errors import NOWHERE, BankNotFound
 

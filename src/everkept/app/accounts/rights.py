@@ -3,8 +3,7 @@
 from everkept.app.accounts.grants import grants_in, grants_key
 from everkept.app.tokens import fields_of
 from everkept.core.accounts import USERS, Account, account_id
-from everkept.core.ports import Library
-from everkept.core.rights import Rights
+from everkept.core.ports import Library, Rights
 
 
 async def rights_of(library: Library, user: str) -> Rights | None:

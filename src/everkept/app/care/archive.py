@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from everkept.core.accounts import is_home
 from everkept.core.care import Facts, Owner
 from everkept.core.disk import make_folder, open_private, usable
-from everkept.core.homes import is_home
 from everkept.core.projects import Status
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 FORMAT = 1
 MANIFEST = "manifest.json"

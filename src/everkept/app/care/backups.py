@@ -16,8 +16,8 @@ from everkept.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 from everkept.values import Value
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.copying import Moment
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care.snapshot import Moment
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
 

@@ -7,7 +7,7 @@ from everkept.errors import Refused
 from everkept.settings import Settings
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 
 def care_of(settings: Settings) -> "SqliteCare":
@@ -28,7 +28,7 @@ def care_of(settings: Settings) -> "SqliteCare":
             f"Everything is kept in {settings.engine} here: it has copies of its own.",
             hint="`everkept export` writes all of it into a file that `everkept import` takes.",
         )
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
     return SqliteCare(settings.data_dir)
 

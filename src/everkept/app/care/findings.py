@@ -13,7 +13,7 @@ from everkept.settings import Settings
 from everkept.values import Value
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 
 class Patient(Value):

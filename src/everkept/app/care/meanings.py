@@ -11,7 +11,7 @@ from everkept.core.text import counted
 from everkept.errors import EverkeptError, ModelUnavailable
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 CHECK = "search by meaning"
 SOON = 200  # texts that a running server embeds within a minute

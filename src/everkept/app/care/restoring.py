@@ -16,8 +16,8 @@ from everkept.app.care import archive
 from everkept.app.care.archive import Manifest
 from everkept.app.care.backups import write_backup
 from everkept.app.past import EXCLUDED
+from everkept.core.accounts import is_home
 from everkept.core.care import Added, Progress
-from everkept.core.homes import is_home
 from everkept.core.times import Clock, iso
 from everkept.errors import (
     Conflict,
@@ -31,7 +31,7 @@ from everkept.errors import (
 from everkept.values import Value
 
 if TYPE_CHECKING:  # only SQLite has files to care for
-    from everkept.engines.sqlite.care.keeper import SqliteCare
+    from everkept.engines.sqlite.care.care import SqliteCare
 
 DECISIONS = (EXCLUDED,)  # notes that say what is not to be stored
 

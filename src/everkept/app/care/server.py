@@ -7,8 +7,8 @@ from pathlib import Path
 from everkept.app.care.findings import Finding, Patient
 from everkept.app.emptiness import empty_library
 from everkept.app.engines import Standby, left_elsewhere, make_library, standby_of
+from everkept.core.accounts import is_home
 from everkept.core.conditions import Condition
-from everkept.core.homes import is_home
 from everkept.core.text import counted
 from everkept.errors import EverkeptError, StoreBusy
 from everkept.settings import title_of

@@ -10,7 +10,6 @@ from everkept.app.exchange.reading import Section, read_export
 from everkept.app.workspaces import key_of_workspace
 from everkept.core.accounts import USERS, account_id, checked_account_name
 from everkept.core.commits import commit, retry
-from everkept.core.masks import Masking
 from everkept.core.paths import Exclusion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import (
@@ -24,6 +23,7 @@ from everkept.core.records import (
     Update,
     Where,
 )
+from everkept.core.secrets import Masking
 from everkept.core.times import Clock
 from everkept.errors import Conflict, NotFound
 from everkept.families.history.importing.graves import grave_id

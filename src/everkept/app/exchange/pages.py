@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from everkept.core.fencing import as_quotation
+from everkept.core.data_fence import as_quotation
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Project
 from everkept.core.records import Link, Record, Where

@@ -22,8 +22,7 @@ from everkept.app.exchange.layout import (
     read_manifest,
 )
 from everkept.app.exchange.lines import link_of, record_of
-from everkept.core.accounts import checked_account_name
-from everkept.core.homes import home_of
+from everkept.core.accounts import checked_account_name, home_of
 from everkept.core.projects import checked_project_name
 from everkept.core.records import Link, Record
 from everkept.errors import InvalidInput

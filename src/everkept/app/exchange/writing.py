@@ -27,8 +27,7 @@ from everkept.app.exchange.layout import (
 )
 from everkept.app.exchange.lines import line_of
 from everkept.app.workspaces import key_of_workspace
-from everkept.core.accounts import USERS, account_id
-from everkept.core.homes import home_of, is_home
+from everkept.core.accounts import USERS, account_id, home_of, is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project, Status
 from everkept.core.records import Record, Where

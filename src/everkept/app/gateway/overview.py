@@ -6,8 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from everkept.core.secrets import masked, masked_json
-from everkept.core.upstreams import Endpoint, Launch, Reach
-from everkept.core.usage import Usage, UsageLog
+from everkept.core.upstreams import Endpoint, Launch, Reach, Usage, UsageLog
 from everkept.errors import InvalidInput
 from everkept.families.gateway.model import GatewayConfig
 from everkept.values import Value

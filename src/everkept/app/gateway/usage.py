@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from everkept.core.usage import Usage, UsageLog, summed
+from everkept.core.upstreams import Usage, UsageLog, summed
 from everkept.errors import EverkeptError
 
 INTERVAL = 2.0  # seconds between the first count and its being stored

@@ -5,9 +5,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Change, Link, Record, Ref, Where
+from everkept.core.store_values import Stock
 from everkept.core.times import iso
 from everkept.errors import Conflict
 from everkept.values import Value, as_dict, field

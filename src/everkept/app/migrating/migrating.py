@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from everkept.app.migrating.copying import ALL, copy, expect_own, foreign_change
 from everkept.app.migrating.unfinished import BROUGHT, UNDER_WAY
-from everkept.core.copies import Holdings
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER, Project
+from everkept.core.store_values import Holdings
 from everkept.errors import Conflict
 from everkept.values import Value, replace
 

@@ -11,7 +11,7 @@ from everkept.core.peers import KEPT_TYPES, MOST_RESULTS, PeerQuestion
 from everkept.core.ports import Indexing, Library, RecordStore
 from everkept.core.projects import Project, Silence
 from everkept.core.records import Where
-from everkept.core.searching import Finding, Findings, SearchType
+from everkept.core.search_ports import Finding, Findings, SearchType
 from everkept.core.secrets import masked
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock, LocalZone, parsed

@@ -1,11 +1,31 @@
-"""All that a store of the reference engine holds, and what is left of it without some things."""
+"""The contents of a store of the reference engine, and the reads and writes of them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from everkept.core.records import Change, Link, Record, Ref
-from everkept.engines.planning import edge_of, name_of
+from everkept.core.ports import Access, Embedded, Redaction
+from everkept.core.records import Change, Edit, Link, Match, Record, Ref
+from everkept.core.store_values import Stock
+from everkept.engines.commit_plan import (
+    Edge,
+    Name,
+    check_belonging,
+    edge_of,
+    is_retold,
+    name_of,
+    redacted_edit,
+    redacted_link,
+    redacted_record,
+    told_of,
+)
 from everkept.errors import Conflict
 from everkept.values import Value, replace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Contents(Value):
@@ -47,3 +67,199 @@ class Contents(Value):
         live = [x for x in self.links.values() if x.deleted_at is None]
         if len(set(map(edge_of, live))) < len(live):
             raise Conflict("Two links would say the same.")
+
+
+class Held:
+    """A view of the dictionaries as they are while one commit is planned.
+
+    It never suspends, so that no other task comes between the reading and the writing.
+    """
+
+    def __init__(self, records: Mapping[str, Record], links: Mapping[str, Link]) -> None:
+        self._records = records
+        self._links = links
+
+    async def record(self, record_id: str) -> Record | None:
+        return self._records.get(record_id)
+
+    async def link(self, link_id: str) -> Link | None:
+        return self._links.get(link_id)
+
+    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+        found = [born for record_id in record_ids for born in self._below.get(record_id, ())]
+        return [record for _, record in sorted(found, key=lambda born: born[0])]
+
+    async def links_at(self, record_id: str) -> Sequence[Link]:
+        return self._at.get(record_id, ())
+
+    async def namesakes(self, record: Record) -> Sequence[Record]:
+        return self._named.get(name_of(record), ())
+
+    async def doubles(self, link: Link) -> Sequence[Link]:
+        return self._joined.get(edge_of(link), ())
+
+    @cached_property
+    def _below(self) -> Mapping[str | None, Sequence[tuple[int, Record]]]:
+        """Each with how many are older."""
+        below: defaultdict[str | None, list[tuple[int, Record]]] = defaultdict(list)
+        for age, record in enumerate(self._records.values()):
+            below[record.parent].append((age, record))
+        return below
+
+    @cached_property
+    def _at(self) -> Mapping[str, Sequence[Link]]:
+        at: defaultdict[str, list[Link]] = defaultdict(list)
+        for link in self._links.values():
+            for end in {link.source, link.target}:
+                at[end].append(link)
+        return at
+
+    @cached_property
+    def _named(self) -> Mapping[Name, Sequence[Record]]:
+        named: defaultdict[Name, list[Record]] = defaultdict(list)
+        for record in self._records.values():
+            if record.deleted_at is None and record.name_key is not None:
+                named[name_of(record)].append(record)
+        return named
+
+    @cached_property
+    def _joined(self) -> Mapping[Edge, Sequence[Link]]:
+        joined: defaultdict[Edge, list[Link]] = defaultdict(list)
+        for link in self._links.values():
+            if link.deleted_at is None:
+                joined[edge_of(link)].append(link)
+        return joined
+
+
+Find = Callable[[str], Record | None]
+
+
+class Meaning:
+    """Derived and counted things beside the records: no change, and no part of an undo."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
+        self.moves = 0  # vectors that came or went
+        self._accesses: dict[str, Access] = {}
+
+    def put(self, model: str, items: Sequence[Embedded]) -> int:
+        fitting = [
+            item
+            for item in items
+            if (record := self._find(item.id))
+            and record.deleted_at is None
+            and record.version == item.version
+        ]
+        self._vectors |= {item.id: (model, item.vector) for item in fitting}
+        self.moves += len(fitting)
+        return len(fitting)
+
+    def take_over(
+        self, vectors: Mapping[str, Sequence[Embedded]], accesses: Mapping[str, Access]
+    ) -> None:
+        """Those of deleted records too, which keep what they have."""
+        for model, items in vectors.items():
+            for item in items:
+                record = self._find(item.id)
+                if record is not None and record.version == item.version:
+                    self._vectors[item.id] = (model, item.vector)
+        self._accesses |= {i: access for i, access in accesses.items() if self._find(i)}
+        self.moves += 1  # whatever else it was that came or went
+
+    def has(self, model: str, record_id: str) -> bool:
+        return self._vectors.get(record_id, ("", None))[0] == model
+
+    def of(self, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
+        return {i: self._vectors[i][1] for i in ids if self.has(model, i)}
+
+    def near(
+        self, model: str, vector: "NDArray[np.float32]", records: Sequence[Record]
+    ) -> list[Match]:
+        found = [
+            Match(r.id, r.parent, float(self._vectors[r.id][1] @ vector))
+            for r in records
+            if self.has(model, r.id)
+        ]
+        return sorted(found, key=lambda match: -match.score)
+
+    def forget(self, ids: Collection[str], *, vectors_only: bool = False) -> None:
+        for record_id in ids:
+            self.moves += self._vectors.pop(record_id, None) is not None
+            if not vectors_only:
+                self._accesses.pop(record_id, None)
+
+    def note(self, counts: Mapping[str, int], at: int) -> None:
+        for record_id, count in counts.items():
+            if self._find(record_id):
+                known = self._accesses.get(record_id, Access(0, at))
+                self._accesses[record_id] = Access(known.count + count, max(known.last_at, at))
+
+    def accesses(self, ids: Sequence[str]) -> dict[str, Access]:
+        return {i: self._accesses[i] for i in ids if i in self._accesses}
+
+    def most_accessed(self, limit: int) -> dict[str, Access]:
+        live = [i for i in self._accesses if (r := self._find(i)) and r.deleted_at is None]
+        live.sort(key=lambda i: (-self._accesses[i].count, -self._accesses[i].last_at, i))
+        return self.accesses(live[:limit])
+
+
+class Rewritten(Value):
+    """All records, links and changes as they are to stand, and which of them differ."""
+
+    contents: Contents
+    in_record: set[Ref]
+    in_link: set[Ref]
+    in_log: set[Ref]
+
+
+def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewritten:
+    """Raises Conflict where two records or links would come to stand for the same."""
+    wanted = set(refs)
+    records, links = contents.records, contents.links
+    new_records = {i: redacted_record(r, clean) for i, r in records.items() if r.ref in wanted}
+    new_links = {i: redacted_link(x, clean) for i, x in links.items() if x.ref in wanted}
+    in_log: set[Ref] = set()
+
+    def edit(old: Edit) -> Edit:
+        new = redacted_edit(old, wanted, clean)
+        if new is not old:
+            in_log.add(told_of(old))
+        return new
+
+    result = Rewritten(
+        Contents(
+            {**records, **new_records},
+            {**links, **new_links},
+            [replace(c, edits=tuple(map(edit, c.edits))) for c in contents.changes],
+        ),
+        {new.ref for i, new in new_records.items() if new is not records[i]},
+        {new.ref for i, new in new_links.items() if new is not links[i]},
+        in_log,
+    )
+    result.contents.check_unique()
+    return result
+
+
+def restocked(contents: Contents, stock: Stock) -> Contents:
+    """Raises Conflict where two would stand for the same, or belong to what is not there."""
+    left = contents.without(*contents.with_belongings(stock.gone))
+    kept = (c for c in left.changes if stock.log_from is None or c.seq < stock.log_from)
+    log = {change.seq: change for change in (*kept, *stock.changes)}
+    new = Contents(
+        {**left.records, **{record.id: record for record in stock.records}},
+        {**left.links, **{link.id: link for link in stock.links}},
+        [log[seq] for seq in sorted(log)],
+    )
+    check_belonging((*stock.records, *stock.links), new.records)
+    new.check_unique()
+    return new
+
+
+def retold(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
+    """The ids of those that are gone, or whose vector was made of another text or name."""
+    return [
+        old.id
+        for old in before.values()
+        if (new := after.get(old.id)) is None or is_retold(old, new)
+    ]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from everkept.core import questions
 from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
-from everkept.core.fitting import fits, hears
-from everkept.core.matching import Fields, fields_of, heard, matches, score
+from everkept.core.record_match import Fields, fields_of, fits, heard, hears, matches, score
 from everkept.core.records import (
     Batch,
     Change,
@@ -19,16 +18,12 @@ from everkept.core.records import (
     Record,
 )
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.stored import Access, Purged, Tally
+from everkept.core.store_values import Access, Purged, Tally
 from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Sources, sources_in
-from everkept.engines.memory.contents import Contents
-from everkept.engines.memory.meaning import Meaning
-from everkept.engines.memory.redacting import rewrite
-from everkept.engines.memory.restocking import restocked, retold
-from everkept.engines.memory.viewing import Held
-from everkept.engines.planning import plan
+from everkept.engines.commit_plan import plan
+from everkept.engines.memory.contents import Contents, Held, Meaning, restocked, retold, rewrite
 from everkept.errors import Conflict
 from everkept.language.stems import stem
 from everkept.values import replace

@@ -6,13 +6,12 @@ from typing import Any, LiteralString
 
 import psycopg.errors
 
-from everkept.core.copies import PASSING
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Status
-from everkept.core.searching import KEPT_SEARCHES, Search
-from everkept.core.switching import Switching
+from everkept.core.projects import Project, Silence, Status, Switching
+from everkept.core.search_ports import KEPT_SEARCHES, Search
+from everkept.core.store_values import PASSING
 from everkept.core.text import clipped, digest
-from everkept.core.usage import Usage, summed
+from everkept.core.upstreams import Usage, summed
 from everkept.engines.postgres.notifications import note_change
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
 from everkept.errors import Conflict, InvalidInput, NotFound

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from everkept.core.driving import driven
 from everkept.core.records import Batch, Change, Link, Record
-from everkept.engines.foresight import Foreseen
-from everkept.engines.planning import Plan, ages_of, plan
+from everkept.core.sync_runner import driven
+from everkept.engines.commit_plan import Foreseen, Plan, ages_of, plan
 from everkept.engines.postgres.counts import Growth
 from everkept.engines.postgres.queries import change_numbered
 from everkept.engines.postgres.rows import RECORD_COLUMNS, Row, edge_hash, kept, kept_all, name_hash
@@ -35,7 +34,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.wording import Shift
+from everkept.engines.word_updates import Shift
 from everkept.errors import Conflict
 from everkept.values import replace
 

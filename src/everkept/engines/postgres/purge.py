@@ -8,6 +8,7 @@ from psycopg import Connection
 
 from everkept.core.ports import Redaction
 from everkept.core.records import Change, Link, Record, Ref
+from everkept.engines.commit_plan import redacted_edit, redacted_link, redacted_record, told_of
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.rows import Row, before_to, edit_from, kept_all
 from everkept.engines.postgres.statements import Answer, Cursor, ask, cursor_on
@@ -30,8 +31,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.redacting import redacted_edit, redacted_link, redacted_record, told_of
-from everkept.engines.wording import Shift
+from everkept.engines.word_updates import Shift
 from everkept.errors import EverkeptError
 
 # Small numbers of dead entries would stay in the indexes, and some of these have words.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from everkept.core.copies import Stock
 from everkept.core.records import Link, Record
-from everkept.engines.planning import ages_of
+from everkept.core.store_values import Stock
+from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
 from everkept.engines.postgres.counts import Growth
 from everkept.engines.postgres.purge import Losses, erase
 from everkept.engines.postgres.rows import kept, kept_all
@@ -32,8 +32,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.restocking import check_belonging, is_retold, records_of
-from everkept.engines.wording import Shift
+from everkept.engines.word_updates import Shift
 from everkept.values import Value
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"

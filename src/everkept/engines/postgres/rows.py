@@ -8,9 +8,9 @@ from typing import Any, cast
 from uuid import UUID
 
 from everkept.core.records import Change, Edit, Link, Record
-from everkept.engines.escaping import ESCAPE
-from everkept.engines.escaping import given as given
-from everkept.engines.escaping import kept as kept
+from everkept.engines.nul_codec import ESCAPE
+from everkept.engines.nul_codec import given as given
+from everkept.engines.nul_codec import kept as kept
 from everkept.values import fields
 
 Row = tuple[Any, ...]

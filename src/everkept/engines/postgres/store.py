@@ -14,7 +14,7 @@ from psycopg.errors import (
 from everkept.core import questions
 from everkept.core.records import Batch, Change, Link, Record
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.stored import Access, Purged
+from everkept.core.store_values import Access, Purged
 from everkept.core.times import Clock, now
 from everkept.engines.postgres import commit, counts, purge, queries, replication, search, vectors
 from everkept.engines.postgres.counts import Growth
@@ -30,7 +30,7 @@ from everkept.engines.postgres.writes import (
     new_words,
     state,
 )
-from everkept.engines.wording import Shift
+from everkept.engines.word_updates import Shift
 from everkept.errors import InvalidInput, NotFound
 
 K = TypeVar("K")

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from everkept.core.driving import driven
 from everkept.core.records import Change, Link, Record, Ref
+from everkept.core.sync_runner import driven
 from everkept.engines.postgres.notifications import note_change
 from everkept.engines.postgres.rows import (
     DERIVED,
@@ -26,7 +26,7 @@ from everkept.engines.postgres.rows import (
 from everkept.engines.postgres.schema import PREFIX
 from everkept.engines.postgres.statements import Answer, Cursor, ask, ask_last
 from everkept.engines.postgres.words import lexemes
-from everkept.engines.wording import Aged, Place, Shift, reach
+from everkept.engines.word_updates import Aged, Place, Shift, reach
 from everkept.errors import NotFound, ProjectArchived
 from everkept.values import Value
 

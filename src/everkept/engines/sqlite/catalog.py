@@ -7,10 +7,10 @@ import apsw
 
 from everkept.core import catalog
 from everkept.core.projects import Project, Silence
-from everkept.core.searching import KEPT_SEARCHES, Search
-from everkept.core.stored import Token
-from everkept.core.usage import Usage
-from everkept.engines.sqlite import listing, switches
+from everkept.core.search_ports import KEPT_SEARCHES, Search
+from everkept.core.store_values import Token
+from everkept.core.upstreams import Usage
+from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.sql import Connection
 from everkept.errors import Conflict, NotFound
 
@@ -18,13 +18,13 @@ _USAGE = "tool, calls, errors, total_ms, longest_ms, last_at"
 
 
 def list_silences(db: Connection, _: catalog.ListSilences) -> list[Silence]:
-    return switches.silences(db)
+    return project_list.silences(db)
 
 
 def find_workspace_project(
     db: Connection, question: catalog.FindWorkspaceProject
 ) -> Project | None:
-    return listing.of_workspace(db, question.path)
+    return project_list.of_workspace(db, question.path)
 
 
 def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[str]:
@@ -40,15 +40,15 @@ def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
         db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
     except apsw.ConstraintError as error:
         raise NotFound("project", project.name, hint="It was deleted meanwhile.") from error
-    return listing.of_workspace(db, path) or project
+    return project_list.of_workspace(db, path) or project
 
 
 def get_note(db: Connection, question: catalog.GetNote) -> str | None:
-    return listing.note(db, question.key)
+    return project_list.note(db, question.key)
 
 
 def list_notes(db: Connection, question: catalog.ListNotes) -> Mapping[str, str]:
-    return listing.notes(db, question.prefix)
+    return project_list.notes(db, question.prefix)
 
 
 def write_note(db: Connection, change: catalog.WriteNote) -> None:

@@ -20,7 +20,6 @@ from everkept.core.records import (
     Subject,
     Update,
 )
-from everkept.engines.sqlite.meaning import forget_vectors, waiting
 from everkept.engines.sqlite.queries import changes
 from everkept.engines.sqlite.rows import (
     AMENDED,
@@ -33,6 +32,7 @@ from everkept.engines.sqlite.rows import (
     stored,
 )
 from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.vectors import forget_vectors, waiting
 from everkept.engines.sqlite.word_index import (
     Place,
     children,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from everkept.engines.sqlite.connections import (
+from everkept.engines.sqlite.connection import (
     BusyHandler,
     Synchronous,
     check_version,
@@ -22,11 +22,11 @@ from everkept.engines.sqlite.connections import (
     fold,
     in_snapshot,
     refuse_to_write,
+    size_of,
     transaction,
     translated,
 )
 from everkept.engines.sqlite.schema import Schema
-from everkept.engines.sqlite.sizes import size_of
 from everkept.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds

@@ -5,7 +5,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -15,15 +15,16 @@ from everkept.core import catalog as questions
 from everkept.core.conditions import Condition
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
 from everkept.core.projects import Project, checked_project_name
+from everkept.core.questions import Upkeep
+from everkept.core.records import Batch
 from everkept.core.store import RecordStore
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, iso, now
-from everkept.engines.sqlite import catalog, listing, switches
-from everkept.engines.sqlite.absent import AbsentStore
-from everkept.engines.sqlite.connections import Synchronous
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite import catalog, project_list
+from everkept.engines.sqlite.bootstrap import make_library, make_store, remove_stale_drafts
+from everkept.engines.sqlite.connection import Synchronous, usable
 from everkept.engines.sqlite.database import Database
-from everkept.engines.sqlite.founding import make_library, make_store, remove_stale_drafts
-from everkept.engines.sqlite.listing import Listed, no_such
 from everkept.engines.sqlite.moves import (
     Place,
     checked_id,
@@ -35,14 +36,36 @@ from everkept.engines.sqlite.moves import (
     repair,
     settle,
 )
+from everkept.engines.sqlite.project_list import Listed, no_such
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
-from everkept.engines.sqlite.sizes import usable
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore
-from everkept.errors import NotFound, ProjectArchived
+from everkept.errors import NotFound, ProjectArchived, ReadOnly
 
 if TYPE_CHECKING:  # who copies needs it, and hardly anybody does
-    from everkept.core.copies import Holdings
+    from everkept.core.store_values import Holdings
+
+
+class AbsentStore(MemoryStore):
+    """An empty store that refuses every write."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def commit(self, batch: Batch) -> Never:
+        self._refuse()
+
+    async def maintain(self, upkeep: Upkeep[Any]) -> Never:
+        self._refuse()
+
+    def _refuse(self) -> Never:
+        raise ReadOnly(
+            f"{self._path} cannot be made.",
+            hint="The data folder cannot be written; check its permissions.",
+            path=str(self._path),
+        )
+
 
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
@@ -98,7 +121,7 @@ class SqliteLibrary(TableLibrary):
         meta = await self.meta()
         if not self._read_only:
             await repair(meta, self._folder)  # a move that a crash interrupted has no status yet
-        return await meta.read(lambda db: listing.projects(db, question.status))
+        return await meta.read(lambda db: project_list.projects(db, question.status))
 
     async def _get_project(self, question: questions.GetProject) -> Project:
         return (await self._find(question.name)).project
@@ -155,8 +178,8 @@ class SqliteLibrary(TableLibrary):
         place = await self._place(change.name)
         await self._forget(place)
         meta, at = await self.meta(), self._clock()
-        if await self.note(listing.SWITCHED + place.id):
-            await meta.write(lambda db: switches.note_leaving(db, place.id, at))
+        if await self.note(project_list.SWITCHED + place.id):
+            await meta.write(lambda db: project_list.note_leaving(db, place.id, at))
         with usable(place.active):
             await discard(meta, place)
 
@@ -166,7 +189,7 @@ class SqliteLibrary(TableLibrary):
         if project.is_off == off:
             return project
         meta = await self.meta()
-        if not await meta.write(lambda db: switches.switch(db, project.id, off=off, at=moment)):
+        if not await meta.write(lambda db: project_list.switch(db, project.id, off=off, at=moment)):
             raise NotFound("project", name, hint="It was deleted meanwhile.")
         return await self.project(name)
 
@@ -193,13 +216,13 @@ class SqliteLibrary(TableLibrary):
             return self._owned[name]
 
     async def _read_holdings(self, _: questions.ReadHoldings) -> "Holdings":
-        from everkept.engines.sqlite.holding import held
+        from everkept.engines.sqlite.catalog_data import held
 
         await self.projects()  # which mends what a crash left
         return await (await self.meta()).read(held, long=True)
 
     async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
-        from everkept.engines.sqlite.holding import TakingOver
+        from everkept.engines.sqlite.catalog_data import TakingOver
 
         await self.projects()
         with usable(self._folder):
@@ -237,7 +260,7 @@ class SqliteLibrary(TableLibrary):
         return row
 
     async def _row_of(self, name: str) -> Listed | None:
-        return await (await self.meta()).read(lambda db: listing.named(db, name))
+        return await (await self.meta()).read(lambda db: project_list.named(db, name))
 
     async def _place(self, name: str) -> Place:
         return Place(self._folder, (await self._find(name)).project.id, name)

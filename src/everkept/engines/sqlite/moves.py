@@ -23,7 +23,7 @@ from typing import Literal
 import apsw
 
 from everkept.core.projects import Status
-from everkept.engines.sqlite.connections import (
+from everkept.engines.sqlite.connection import (
     check_version,
     connect,
     create,

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everkept.core.records import Match, Where
-from everkept.engines.sqlite.meaning import newest_vector
+from everkept.engines.sqlite.filtered_top import Keys, Sieve
 from everkept.engines.sqlite.rows import PARENT_ID, listed
-from everkept.engines.sqlite.sifting import Keys, Sieve
 from everkept.engines.sqlite.sql import Connection, Row
+from everkept.engines.sqlite.vectors import newest_vector
 from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
 
 CHUNK = 1_024  # vectors read at once: memory needed for a moment stays with the process

@@ -1,13 +1,104 @@
-"""Removing for good: rows, log entries and index terms, so that a checkpoint leaves no byte."""
+"""Purges and redactions that leave no byte: rows, log entries and terms of the word index.
+
+An index of few rows is rewritten by the transaction that removes them. To rewrite a large one takes
+seconds, in which nobody else could write: there it is merged step by step afterwards, each step in
+a transaction of its own. Whatever cuts that short, the next purge goes on with it.
+"""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everkept.core.records import Ref
-from everkept.engines.sqlite.cleansing import cleanse_at_once
-from everkept.engines.sqlite.meaning import forget_vectors
-from everkept.engines.sqlite.rows import listed
+import apsw
+
+from everkept.core.records import AMENDABLE, Ref
+from everkept.engines.sqlite.rows import (
+    AMENDED,
+    before_from,
+    before_to,
+    facets_from,
+    facets_to,
+    listed,
+    read,
+    stored,
+)
 from everkept.engines.sqlite.sql import Connection
-from everkept.engines.sqlite.word_index import index, neighbours, places_of
+from everkept.engines.sqlite.vectors import forget_vectors, waiting
+from everkept.engines.sqlite.word_index import (
+    Place,
+    children,
+    index,
+    indexed_rows,
+    neighbours,
+    places_of,
+    varints,
+)
+from everkept.errors import Conflict
+
+if TYPE_CHECKING:  # a hook loads only what it uses
+    from everkept.core.ports import Redaction
+
+AT_ONCE = 20_000  # rows that are rewritten in less than a second
+PAGES = 1_000  # that a step writes, some 4 MB
+MOST_STEPS = 100_000
+
+_STRUCTURE = "SELECT block FROM words_data WHERE id = 10"
+_HEADER = 8  # bytes of the structure before its numbers
+_OF_SEGMENT = 8  # numbers
+_MERGE = "INSERT INTO words(words, rank) VALUES ('merge', ?)"
+
+
+class _Segment(NamedTuple):
+    """A part of the index: it holds what was written from one moment to another."""
+
+    id: int
+    first_page: int
+    last_page: int
+    begin: int
+    end: int
+    pages_of_marks: int
+    marks: int
+    entries: int
+
+
+def cleanse_at_once(db: Connection) -> None:
+    """Rewrites the index, unless it is large."""
+    if indexed_rows(db) <= AT_ONCE:
+        db.execute("INSERT INTO words(words) VALUES ('optimize')")
+
+
+def newest_moment(db: Connection) -> int:
+    return max((segment.end for segment in _segments(db)), default=0)
+
+
+def has_marks(db: Connection, until: int) -> bool:
+    """Whether anything is only marked as removed of what was written by then."""
+    return any(segment.marks and segment.begin <= until for segment in _segments(db))
+
+
+def cleanse_some(db: Connection) -> None:
+    """Goes on merging, or begins to merge all."""
+    if not (_has_merged(db, PAGES) or _has_merged(db, -PAGES)):
+        db.execute("INSERT INTO words(words) VALUES ('optimize')")
+
+
+def _has_merged(db: Connection, pages: int) -> bool:
+    before = db.total_changes()
+    db.execute(_MERGE, (pages,))
+    return db.total_changes() - before > 1  # the statement itself counts as one
+
+
+def _segments(db: Connection) -> list[_Segment]:
+    levels, _, _, *numbers = varints((db.execute(_STRUCTURE).get or b"")[_HEADER:]) or (0, 0, 0)
+    segments: list[_Segment] = []
+    place = 0
+    for _ in range(levels):
+        count = numbers[place + 1]
+        place += 2
+        for _ in range(count):
+            segments.append(_Segment(*numbers[place : place + _OF_SEGMENT]))
+            place += _OF_SEGMENT
+    return segments
+
 
 _FAMILY = """
 WITH RECURSIVE family(key) AS (
@@ -61,3 +152,100 @@ def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
         index(db, {*keys} | neighbours(db, places))
         cleanse_at_once(db)
     return len(keys), len(links)
+
+
+def rewrite(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> tuple[int, int]:
+    """Says how many records and links had something to rewrite, in themselves or in the log."""
+    keys: set[int] = set()
+    places: set[Place] = set()  # where they stood, and where they stand
+    links = 0
+    for ref in dict.fromkeys(refs):
+        if ref.subject == "link":
+            links += _rewrite_link(db, ref, clean)
+            continue
+        row = db.execute(
+            f"SELECT key, {', '.join(AMENDED)} FROM records WHERE id = ?", (ref.id,)
+        ).get
+        if row is not None:
+            key, *columns = row
+            values = {
+                name: read(name, column) for name, column in zip(AMENDED, columns, strict=True)
+            }
+            stood = places_of(db, [key])
+            in_record = _rewrite_record(db, key, values, dict(clean(ref, values)))
+            in_log = _rewrite_log(db, key, ref, clean)
+            if in_record or in_log:
+                keys.add(key)
+                places |= stood | places_of(db, [key])
+    if keys:
+        _reindex(db, keys | children(db, keys) | neighbours(db, places), at)
+    elif links:
+        db.execute("INSERT INTO changes(at, tool) VALUES (?, 'redact')", (at,))
+    return len(keys), links
+
+
+def _reindex(db: Connection, reached: set[int], at: int) -> None:
+    index(db, reached)
+    cleanse_at_once(db)
+    db.execute(
+        "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
+        (at, listed(sorted(reached))),
+    )
+
+
+def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    altered = {name: new[name] for name in AMENDABLE if new[name] != old[name]}
+    if not altered:
+        return False
+    columns = {name: stored(name, value) for name, value in altered.items()}
+    columns["embedded"] = waiting(new["text"])
+    forget_vectors(db, [key])
+    try:
+        db.execute(
+            f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, "
+            "version = version + 1 WHERE key = ?",
+            (*columns.values(), key),
+        )
+    except apsw.ConstraintError as error:
+        raise Conflict("Another record has these words already.") from error
+    if "tags" in altered:
+        db.execute("DELETE FROM tags WHERE record = ?", (key,))
+        db.executemany(
+            "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
+            [(tag, key) for tag in new["tags"]],
+        )
+    return True
+
+
+def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
+    """The log has no values of a link: nothing but its deletion ever changes one."""
+    row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
+    if row is None:
+        return False
+    old = {"verb": row[0], "facets": facets_from(row[1])}
+    new = dict(clean(ref, old))
+    if new == old:
+        return False
+    try:
+        db.execute(
+            "UPDATE links SET verb = ?, facets = ? WHERE id = ?",
+            (new["verb"], facets_to(new["facets"]), ref.id),
+        )
+    except apsw.ConstraintError as error:
+        raise Conflict("Another link says the same already.") from error
+    return True
+
+
+def _rewrite_log(db: Connection, key: int, ref: Ref, clean: "Redaction") -> bool:
+    rewritten: list[tuple[str | None, int, int]] = []
+    for change, position, stored_before in db.execute(
+        "SELECT change, position, before FROM edits "
+        "WHERE subject = 'record' AND item = ? AND before IS NOT NULL",
+        (key,),
+    ):
+        before = before_from(stored_before) or {}
+        after = dict(clean(ref, before))
+        if after != before:
+            rewritten.append((before_to(after), change, position))
+    db.executemany("UPDATE edits SET before = ? WHERE change = ? AND position = ?", rewritten)
+    return bool(rewritten)

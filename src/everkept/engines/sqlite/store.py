@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 from everkept.core import questions
 from everkept.core.records import Batch, Change, Insert, Link, Match, Record, Update, Where
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.engines.sqlite import meaning, queries, word_index
+from everkept.engines.sqlite import queries, vectors, word_index
 from everkept.engines.sqlite.sql import Connection, DatabaseFile, Work
 from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
 from everkept.language.words import AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
-    from everkept.core.stored import Purged
+    from everkept.core.store_values import Purged
     from everkept.core.subgraphs import Subgraph
     from everkept.core.times import Clock
     from everkept.core.walking import Sources
+    from everkept.engines.sqlite.filtered_top import Sieve
     from everkept.engines.sqlite.nearness import Nearness
     from everkept.engines.sqlite.postings import Postings
-    from everkept.engines.sqlite.sifting import Sieve
     from everkept.engines.sqlite.substrings import Substrings
 
 T = TypeVar("T")
@@ -63,15 +63,15 @@ def _walks_far(store: "SqliteStore", question: questions.WalkLinks) -> bool:
 
 
 def _walk_links(db: Connection, question: questions.WalkLinks) -> list[list[Link]]:
-    from everkept.engines.sqlite import walk
+    from everkept.engines.sqlite import graph_queries
 
-    return walk.walk(db, question)
+    return graph_queries.walk(db, question)
 
 
 def _count_sources(db: Connection, question: questions.CountSources) -> "Sources":
-    from everkept.engines.sqlite import walk
+    from everkept.engines.sqlite import graph_queries
 
-    return walk.sources_of(db, question)
+    return graph_queries.sources_of(db, question)
 
 
 def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Change]:
@@ -94,11 +94,11 @@ def _get_revision(db: Connection, _: questions.GetRevision) -> int:
 def _get_stamp(db: Connection, _: questions.GetStamp) -> tuple[int, int]:
     from everkept.engines.sqlite.commit import newest_change
 
-    return newest_change(db), meaning.newest_vector(db)
+    return newest_change(db), vectors.newest_vector(db)
 
 
 def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
-    from everkept.engines.sqlite.examining import faults
+    from everkept.engines.sqlite.inspection import faults
 
     return faults(db)
 
@@ -164,13 +164,13 @@ class SqliteStore(TableStore):
         return found
 
     def _read_subgraph(self, question: questions.ReadSubgraph) -> "Awaitable[Subgraph]":
-        from everkept.engines.sqlite import subgraphs
+        from everkept.engines.sqlite import graph_queries
 
         wanted = question.wanted
 
         def ask(db: Connection) -> "Subgraph":
             self._counts_many(db)
-            return subgraphs.read_subgraph(db, wanted)
+            return graph_queries.read_subgraph(db, wanted)
 
         asked = wanted.limit if wanted.ids is None else len(wanted.ids)
         is_short = asked is not None and asked <= SHORT_ROWS
@@ -216,27 +216,27 @@ class SqliteStore(TableStore):
         return await self._purged(records, links)
 
     async def _redact(self, upkeep: questions.Redact) -> "Purged":
-        from everkept.engines.sqlite import redact
+        from everkept.engines.sqlite import purge
 
         records, links = await self._write(
-            lambda db: redact.rewrite(db, upkeep.refs, upkeep.clean, self._clock())
+            lambda db: purge.rewrite(db, upkeep.refs, upkeep.clean, self._clock())
         )
         return await self._purged(records, links)
 
     def _put_vectors(self, upkeep: questions.PutVectors) -> Awaitable[int]:
-        halved = meaning.halved(upkeep.items)
-        return self._write(lambda db: meaning.put_vectors(db, upkeep.model, halved))
+        halved = vectors.halved(upkeep.items)
+        return self._write(lambda db: vectors.put_vectors(db, upkeep.model, halved))
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
-            await self._write(lambda db: meaning.note_accesses(db, upkeep))
+            await self._write(lambda db: vectors.note_accesses(db, upkeep))
 
     async def _restock(self, upkeep: questions.Restock) -> None:
-        from everkept.engines.sqlite.restocking import restock
+        from everkept.engines.sqlite.replication import restock
 
         stock = upkeep.stock
-        vectors = {model: meaning.halved(items) for model, items in stock.vectors.items()}
-        if await self._write(lambda db: restock(db, stock, vectors)):
+        halved = {model: vectors.halved(items) for model, items in stock.vectors.items()}
+        if await self._write(lambda db: restock(db, stock, halved)):
             await self._cleansed()
 
     async def _write(self, work: Work[T], *, short: bool = False) -> T:
@@ -247,20 +247,20 @@ class SqliteStore(TableStore):
         return await self.database.write(checked, short=short)
 
     async def _purged(self, records: int, links: int) -> "Purged":
-        from everkept.core.stored import Purged
+        from everkept.core.store_values import Purged
 
         return Purged(records, links, complete=await self._cleansed())
 
     async def _cleansed(self) -> bool:
         """Leaves no byte of what was removed; False where that could not be done."""
-        from everkept.engines.sqlite import cleansing
+        from everkept.engines.sqlite import purge
 
         try:
-            until = await self.database.read(cleansing.newest_moment)
-            for _ in range(cleansing.MOST_STEPS):
-                if not await self.database.read(lambda db: cleansing.has_marks(db, until)):
+            until = await self.database.read(purge.newest_moment)
+            for _ in range(purge.MOST_STEPS):
+                if not await self.database.read(lambda db: purge.has_marks(db, until)):
                     return await self.database.fold(FOLD_PATIENCE)
-                await self._write(cleansing.cleanse_some)
+                await self._write(purge.cleanse_some)
         except Unavailable:
             pass  # what was removed stays removed
         return False
@@ -295,7 +295,7 @@ class SqliteStore(TableStore):
 
     def _filters(self) -> "Sieve":
         if self._sieve is None:
-            from everkept.engines.sqlite.sifting import Sieve
+            from everkept.engines.sqlite.filtered_top import Sieve
 
             self._sieve = Sieve()
         return self._sieve
@@ -364,12 +364,12 @@ class SqliteStore(TableStore):
         questions.ListScopes: _reads(queries.scopes),
         questions.ListAuthors: _reads(queries.authors),
         questions.MeasureWords: _measure_words,
-        questions.FindUnembedded: _reads(meaning.unembedded, lambda _, q: q.limit > 1),
-        questions.CountVectors: _reads(meaning.vector_counts, is_long=True),
-        questions.GetVectors: _reads(meaning.vectors, is_long=True),
+        questions.FindUnembedded: _reads(vectors.unembedded, lambda _, q: q.limit > 1),
+        questions.CountVectors: _reads(vectors.vector_counts, is_long=True),
+        questions.GetVectors: _reads(vectors.vectors, is_long=True),
         questions.FindNear: _find_near,
-        questions.GetAccesses: _reads(meaning.accesses, _has_many_ids),
-        questions.ListMostAccessed: _reads(meaning.most_accessed, is_long=True),
+        questions.GetAccesses: _reads(vectors.accesses, _has_many_ids),
+        questions.ListMostAccessed: _reads(vectors.most_accessed, is_long=True),
         questions.MeasureSize: _measure_size,
     }
     upkeeps: ClassVar[Upkeeps] = {
@@ -392,7 +392,7 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
     """
     from pathlib import Path
 
-    from everkept.engines.sqlite.unfinished import unfinished
+    from everkept.engines.sqlite.restore_marker import unfinished
 
     file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").get
     found = unfinished((Path(file).parent / way).resolve())

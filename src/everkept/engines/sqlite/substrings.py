@@ -10,7 +10,7 @@ from itertools import accumulate
 from threading import Lock
 
 from everkept.engines.sqlite.commit import newest_change
-from everkept.engines.sqlite.restocking import restocked
+from everkept.engines.sqlite.replication import restocked
 from everkept.engines.sqlite.rows import listed
 from everkept.engines.sqlite.sql import Connection
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from everkept.core.matching import heard
+from everkept.core.record_match import heard
 from everkept.core.records import SESSION_SCOPE
 from everkept.engines.sqlite.rows import listed
 from everkept.engines.sqlite.sql import Connection

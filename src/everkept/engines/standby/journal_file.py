@@ -11,7 +11,7 @@ from uuid import uuid4
 from everkept.core.disk import sync_folder, usable
 from everkept.core.locks import WaitingLock
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
-from everkept.engines.sqlite.connections import (
+from everkept.engines.sqlite.connection import (
     BusyHandler,
     check_version,
     connect,

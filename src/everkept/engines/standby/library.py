@@ -10,11 +10,11 @@ from everkept.core import catalog
 from everkept.core.accounts import NOTES
 from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
-from everkept.core.copies import PASSING, Holdings
 from everkept.core.library import CatalogChanges, Library
+from everkept.core.ports import RightsOf, of_nobody
 from everkept.core.projects import Project
-from everkept.core.rights import RightsOf, of_nobody
 from everkept.core.store import RecordStore
+from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock, now
 from everkept.engines.standby.availability import (
     EVERY,

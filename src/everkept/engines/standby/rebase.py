@@ -16,7 +16,7 @@ from everkept.core.records import (
     Update,
     Where,
 )
-from everkept.engines.planning import Planner
+from everkept.engines.commit_plan import Planner
 from everkept.errors import Conflict
 from everkept.values import replace
 

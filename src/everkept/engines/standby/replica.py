@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar, cast
 
-from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Change, Link, Record, Ref, Where
+from everkept.core.store_values import Stock
 from everkept.engines.standby.failover import Disturbed
 from everkept.errors import Conflict
 from everkept.values import Value, as_dict, replace

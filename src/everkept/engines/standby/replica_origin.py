@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from everkept.core.copies import Holdings, Stock
 from everkept.core.disk import make_folder, sync, usable
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Change, Insert, Record, Step, Update
+from everkept.core.store_values import Holdings, Stock
 from everkept.core.text import counted
 from everkept.core.times import iso
-from everkept.engines.planning import plan
+from everkept.engines.commit_plan import plan
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.rebase import StoreView
 from everkept.errors import Conflict, EverkeptError, StoreAway
@@ -92,7 +92,7 @@ def _things(holdings: Holdings) -> set[str]:
 
 def keep_aside(folder: Path, at: int) -> Path:
     """Copies the databases of a folder that others have open; gives where they are now."""
-    from everkept.engines.sqlite.care.copying import copy_to, held
+    from everkept.engines.sqlite.care.snapshot import copy_to, held
 
     target = _place_beside(folder, at)
     draft = target.with_name(target.name + _DRAFT)

@@ -19,7 +19,7 @@ from everkept.core.records import (
     Update,
 )
 from everkept.core.store import RecordStore
-from everkept.core.stored import Purged
+from everkept.core.store_values import Purged
 from everkept.engines.standby.failover import BROKEN, Either
 from everkept.engines.standby.journal_acts import Commit
 from everkept.engines.standby.rebase import rebased

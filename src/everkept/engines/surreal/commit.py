@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from uuid import uuid4
 
 from everkept.core.records import Batch, Change, Link, Record
-from everkept.engines.foresight import Foreseen
-from everkept.engines.planning import Plan, ages_of, name_of, plan
+from everkept.engines.commit_plan import Foreseen, Plan, ages_of, name_of, plan
 from everkept.engines.surreal.failures import DiskFailed
 from everkept.engines.surreal.queries import with_edits
 from everkept.engines.surreal.rows import (
@@ -26,7 +25,7 @@ from everkept.engines.surreal.rows import (
 from everkept.engines.surreal.schema import State, Tables, Writing
 from everkept.engines.surreal.vectors import forget_vectors, waiting
 from everkept.engines.surreal.words import rewrite_words
-from everkept.engines.wording import Shift
+from everkept.engines.word_updates import Shift
 from everkept.errors import Conflict, EverkeptError, StoreAway, Unavailable
 from everkept.values import replace
 

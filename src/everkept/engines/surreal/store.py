@@ -7,7 +7,7 @@ from everkept.core import questions
 from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
 from everkept.core.records import Batch, Change, Link
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.stored import Purged
+from everkept.core.store_values import Purged
 from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Sources, sources_in

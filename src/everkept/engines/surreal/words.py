@@ -5,7 +5,7 @@ from typing import Any
 
 from everkept.engines.surreal.rows import Row, field_to, place_to, record_from, thing, things
 from everkept.engines.surreal.schema import Tables, Writing
-from everkept.engines.wording import Aged, Place, Shift, Worded, reach
+from everkept.engines.word_updates import Aged, Place, Shift, Worded, reach
 from everkept.language.spellings import tokens
 from everkept.language.stems import stem
 from everkept.language.words import Prepared, joined_texts, prepared

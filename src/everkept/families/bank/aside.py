@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from everkept.core.finishing import is_on_event_loop
+from everkept.core.uncancelled import is_on_event_loop
 
 LARGE = 1_000_000  # characters or bytes; what is smaller is done before a thread would begin
 

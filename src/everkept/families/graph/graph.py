@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from everkept.core.commits import Plan, Planned, T, Writer, retry
-from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Step, Update
+from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from everkept.core.json_encoder import encode
+from everkept.core.commits import touched
 from everkept.core.ports import ProjectChoice, RecordStore
+from everkept.core.protocol import encode
 from everkept.core.records import Link, Record, Where
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
-from everkept.core.touching import touched
 from everkept.errors import NotFound
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import (

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import RecordStore
+from everkept.core.search_ports import cursor_of, position_of
 from everkept.core.subgraphs import Edge, Node, Selection
 from everkept.core.times import iso
 from everkept.graph.entities import ENTITY, OBSERVATION

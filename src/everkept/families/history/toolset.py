@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from everkept.core.peers import NoPeers, Peers
 from everkept.core.ports import Indexing, Library, RecordStore
-from everkept.core.searching import Search, SearchBook
+from everkept.core.search_ports import Search, SearchBook
 from everkept.core.secrets import masked, masked_json
 from everkept.core.sessions import Call, conversation_of
 from everkept.core.text import clipped, digest

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from everkept.core.fencing import as_data
+from everkept.core.data_fence import as_data
 from everkept.core.records import Record
 from everkept.core.times import ago
 from everkept.core.tokens import token_count

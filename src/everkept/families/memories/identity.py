@@ -2,9 +2,8 @@
 
 import os
 
-from everkept.core.digests import blake2b
 from everkept.core.records import SESSION_SCOPE
-from everkept.core.text import digest
+from everkept.core.text import blake2b, digest
 
 PREFIX = "memory:"
 EVENT = "episodic"  # the type of what happened once

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from everkept.core.accounts import signed
 from everkept.core.commits import Planned, check_writable
-from everkept.core.masks import Masking
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.secrets import Masking
 from everkept.core.text import clipped
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
 from everkept.families.memories.amending import (

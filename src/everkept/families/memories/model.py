@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from everkept.core.ports import Access
 from everkept.core.records import Record, Weights
-from everkept.core.searching import SectionHit
+from everkept.core.search_ports import SectionHit
 from everkept.core.times import iso
 from everkept.families.memories.kinds import MEMORY as MEMORY
 from everkept.families.memories.kinds import SESSION as SESSION

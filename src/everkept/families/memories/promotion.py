@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from everkept.core.accounts import check_own
 from everkept.core.commits import Planned, Writer, check_writable
-from everkept.core.masks import Masking
 from everkept.core.ports import AccessBook, Indexing, RecordStore
 from everkept.core.records import Record, Update, Where
+from everkept.core.secrets import Masking
 from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound, ReadOnly
 from everkept.families.memories.model import (

@@ -7,7 +7,7 @@ from time import perf_counter
 from everkept.core.accounts import acting
 from everkept.core.ports import Access, AccessBook, Indexing, RecordStore
 from everkept.core.records import SESSION_SCOPE, Record, Where
-from everkept.core.searching import SectionHit, SectionSearch
+from everkept.core.search_ports import SectionHit, SectionSearch
 from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.model import (
     MEMORIES,

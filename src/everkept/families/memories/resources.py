@@ -5,13 +5,13 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from everkept.core.fencing import as_data
+from everkept.core.commits import touched
+from everkept.core.data_fence import as_data
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Where
-from everkept.core.searching import Search
+from everkept.core.search_ports import Search
 from everkept.core.text import clipped
 from everkept.core.times import iso
-from everkept.core.touching import touched
 from everkept.families.memories.fencing import fenced
 from everkept.families.memories.model import MEMORY
 from everkept.families.memories.sessions import NO_SESSION, Use, stored_by

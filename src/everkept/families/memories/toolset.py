@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from everkept.core.accounts import signed
-from everkept.core.masks import Masking
 from everkept.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from everkept.core.records import SESSION_SCOPE
-from everkept.core.searching import SectionSearch
+from everkept.core.search_ports import SectionSearch
+from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.memories.amending import Amendment

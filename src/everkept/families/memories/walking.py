@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence, Set
 from typing import Literal
 
+from everkept.core.commits import touched
 from everkept.core.ports import Access, AccessBook, Direction, RecordStore
 from everkept.core.records import SESSION_SCOPE, Link, Record, Where
 from everkept.core.text import normalised
-from everkept.core.touching import touched
 from everkept.core.walking import Hops
 from everkept.families.memories.model import (
     MEMORY,

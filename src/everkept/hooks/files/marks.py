@@ -1,6 +1,6 @@
 """What stands for a text in the names and lines of files, and does not tell it."""
 
-from everkept.core.digests import blake2b
+from everkept.core.text import blake2b
 
 
 def mark(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import PureWindowsPath
 from typing import NamedTuple
 
-from everkept.core.fencing import as_code, as_data, as_quotation, fenced
+from everkept.core.data_fence import as_code, as_data, as_quotation, fenced
 from everkept.core.records import Record
 from everkept.core.secrets import masked
 from everkept.core.text import clipped

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from typing import Literal, NamedTuple
 
-from everkept.core.digests import blake2b
 from everkept.core.records import Record
-from everkept.core.text import digest, normalised
+from everkept.core.text import blake2b, digest, normalised
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.prompting.prompts import is_debugging, plain_error
 from everkept.language.past_forms import triggered

@@ -20,8 +20,7 @@ from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from everkept.core.ports import RecordStore
-    from everkept.core.reading_room import ReadingRoom
+    from everkept.core.ports import ReadingRoom, RecordStore
     from everkept.hooks.model import HookEvent
     from everkept.settings import Settings
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from everkept.core.fencing import as_data, fenced
+from everkept.core.data_fence import as_data, fenced
 from everkept.core.records import Record, Where
 from everkept.core.secrets import masked
 from everkept.core.text import clipped

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.fencing import as_data
+from everkept.core.data_fence import as_data
 from everkept.core.records import Record, Where
 from everkept.core.text import counted, digest
 from everkept.core.times import ago

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everkept.core.fencing import as_data
+from everkept.core.data_fence import as_data
 from everkept.core.records import Record, Where
 from everkept.core.text import digest
 from everkept.errors import ProjectArchived
@@ -21,8 +21,7 @@ from everkept.hooks.todos import is_todo, open_todos
 from everkept.settings import chosen_toolsets
 
 if TYPE_CHECKING:
-    from everkept.core.ports import RecordStore
-    from everkept.core.reading_room import ReadingRoom
+    from everkept.core.ports import ReadingRoom, RecordStore
     from everkept.settings import Settings
 
 COMPACT = "compact"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from everkept.core.fencing import as_data
+from everkept.core.data_fence import as_data
 from everkept.core.records import Record, Where
 from everkept.core.secrets import masked
 from everkept.core.text import digest
@@ -19,8 +19,7 @@ from everkept.hooks.starting.gist import decided_in, decisions_of, prompt_line, 
 from everkept.hooks.starting.transcript_tail import Said, said_of_late
 
 if TYPE_CHECKING:
-    from everkept.core.ports import RecordStore
-    from everkept.core.reading_room import ReadingRoom
+    from everkept.core.ports import ReadingRoom, RecordStore
 
 LOOKED_AT = 200  # memories of the session
 MOST_DECISIONS, MOST_PROMPTS, MOST_STATED, MOST_NOTICED, MOST_FILES = 10, 6, 20, 8, 40

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from everkept.core.markers import has_marker_within
 from everkept.core.transcripts import (
     ASSISTANT,
     USER,
@@ -22,6 +21,7 @@ from everkept.core.transcripts import (
     Titled,
     Transcript,
     Turn,
+    has_marker_within,
 )
 from everkept.errors import Unavailable
 from everkept.transcripts.cursor.vscdb import Database, Stored, TooLarge

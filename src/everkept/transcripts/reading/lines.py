@@ -6,8 +6,7 @@ from os import stat_result
 from pathlib import Path
 from typing import Any, Protocol
 
-from everkept.core.markers import has_marker_within
-from everkept.core.transcripts import Event, Mark, Marked, Portion, Rewound, Turn
+from everkept.core.transcripts import Event, Mark, Marked, Portion, Rewound, Turn, has_marker_within
 from everkept.transcripts.limits import PORTION_EVENTS, PORTION_READ, PORTION_TEXT
 from everkept.transcripts.reading.contents import Content, Line, chunks, lines, opened
 from everkept.transcripts.reading.decoding import NoRecord, record_of

@@ -7,8 +7,7 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
-from everkept.core.markers import has_marker_within
-from everkept.core.transcripts import Event, Mark, Marked, Portion, Turn
+from everkept.core.transcripts import Event, Mark, Marked, Portion, Turn, has_marker_within
 from everkept.transcripts.limits import LARGEST_DOCUMENT, PORTION_EVENTS
 from everkept.transcripts.reading.kept import FileTranscript, unreadable
 

@@ -15,7 +15,7 @@ from everkept.core.accounts import Account
 from everkept.core.ports import Token
 from everkept.core.projects import Silence
 from everkept.core.times import now
-from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.care.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from records import DAY_ONE
 

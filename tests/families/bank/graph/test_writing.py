@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from bank_graph import CountingRecords, Graphing, SilentMirror, graph_in, offer
+from everkept.core.commits import touching
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import digest
-from everkept.core.touching import touching
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import AmbiguousName
 from everkept.graph.entities import ENTITY, OBSERVATION

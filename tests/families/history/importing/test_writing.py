@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from everkept.core.markers import has_marker
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Change, Record
-from everkept.core.transcripts import Rewound, Snippet, Titled, Turn
+from everkept.core.transcripts import Rewound, Snippet, Titled, Turn, has_marker
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace

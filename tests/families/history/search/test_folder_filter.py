@@ -6,9 +6,9 @@ import pytest
 
 from conversations import SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core import questions
-from everkept.core.copies import Stock
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Weights, Where
+from everkept.core.store_values import Stock
 from everkept.core.subgraphs import Selection
 from everkept.core.walking import Hops
 from everkept.embedders.hashing import HashingEmbedder

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conversations import DAY
 from everkept.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.core.times import iso
 from everkept.families.history.search.answers import LOCAL, Context, MemoryResult
 from everkept.families.history.search.peer_results import (

@@ -1,5 +1,5 @@
 from conversations import DAY, Written, assistant, tell, user
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.families.history.model import DECISION
 from everkept.families.history.unified.answers import as_markdown
 from records import DAY_ONE

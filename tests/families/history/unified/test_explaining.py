@@ -3,7 +3,7 @@ from datetime import UTC
 
 import pytest
 
-from everkept.core.searching import SearchType
+from everkept.core.search_ports import SearchType
 from everkept.families.history.unified.answers import UnifiedResult, Whereabouts
 from everkept.families.history.unified.conversations import Recalled, period
 from everkept.families.history.unified.explaining import Course, explanation, suggestions

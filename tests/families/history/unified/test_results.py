@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from conversations import embed, tell
 from everkept.core.peers import Asked, PeerAnswer, PeerFault, PeerQuestion
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.core.sessions import Call, Session
 from everkept.families.history.search.peer_results import same_text
 from everkept.families.history.unified.answers import (

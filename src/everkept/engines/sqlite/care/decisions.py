@@ -10,15 +10,14 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from everkept.core.accounts import NOTES
+from everkept.core.accounts import NOTES, is_anothers
 from everkept.core.disk import make_folder
-from everkept.core.homes import is_anothers
-from everkept.core.switching import Switching
-from everkept.engines.sqlite import listing
-from everkept.engines.sqlite.connections import connect, create, transaction, translated
+from everkept.core.projects import Switching
+from everkept.engines.sqlite import project_list
+from everkept.engines.sqlite.connection import connect, create, transaction, translated
+from everkept.engines.sqlite.project_list import folders_of, keep_switching, switching_of
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.sql import Connection
-from everkept.engines.sqlite.switches import folders_of, keep_switching, switching_of
 from everkept.values import Value, replace
 
 _TOKENS = "id, label, secret_hash, created_at"
@@ -58,7 +57,7 @@ def keep_decisions(
     with translated(prepared), closing(connect(prepared, LIBRARY)) as db, transaction(db):
         _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
-            notes = listing.notes(now, prefix)
+            notes = project_list.notes(now, prefix)
             db.executemany("INSERT OR IGNORE INTO notes VALUES (?,?)", list(notes.items()))
         for switched in _switched_of(now):
             _keep(db, prepared.parent, switched, at)
@@ -67,7 +66,7 @@ def keep_decisions(
 def switched_off(prepared: Path) -> list[str]:
     """The names of projects that are, by this catalogue."""
     with translated(prepared), closing(connect(prepared, LIBRARY)) as db:
-        return [project.name for project in listing.projects(db, None) if project.is_off]
+        return [project.name for project in project_list.projects(db, None) if project.is_off]
 
 
 def is_to_be_off(now: Connection, before: Path | None, project_id: str, name: str) -> bool:
@@ -76,7 +75,7 @@ def is_to_be_off(now: Connection, before: Path | None, project_id: str, name: st
     That is so where it is off, was off when it was deleted, or one of its name is; else, as the
     catalogue of the backup has it.
     """
-    known = listing.named(now, name)
+    known = project_list.named(now, name)
     if known is not None and known.project.is_off:
         return True
     switching = switching_of(now, project_id)
@@ -92,13 +91,13 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
         db.execute("DELETE FROM tokens")
         db.executemany(f"INSERT INTO tokens({_TOKENS}) VALUES (?,?,?,?)", tokens)
         # Whose a token is and what that user sees belongs together.
-        before = listing.notes(db, NOTES)
+        before = project_list.notes(db, NOTES)
         db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
-        accounts = listing.notes(now, NOTES)
+        accounts = project_list.notes(now, NOTES)
         db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
         homes = [
             (each.id,)
-            for each in listing.projects(db, None)
+            for each in project_list.projects(db, None)
             if is_anothers(each.name, before, accounts)
         ]
         db.executemany("DELETE FROM projects WHERE id = ?", homes)
@@ -106,8 +105,8 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
 
 def _switched_of(now: Connection) -> list[_Switched]:
     found: list[_Switched] = []
-    for key in listing.notes(now, listing.SWITCHED):
-        project_id = key.removeprefix(listing.SWITCHED)
+    for key in project_list.notes(now, project_list.SWITCHED):
+        project_id = key.removeprefix(project_list.SWITCHED)
         switching = switching_of(now, project_id)
         row = now.execute(
             "SELECT name, description, created_at FROM projects WHERE id = ?", (project_id,)

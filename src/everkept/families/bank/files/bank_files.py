@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from everkept.core.files import FileInfo
-from everkept.core.finishing import finished
+from everkept.core.uncancelled import finished
 from everkept.errors import (
     EtagMismatch,
     EverkeptError,

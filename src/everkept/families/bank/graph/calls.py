@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from everkept.core.masks import Masking
+from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.bank.banks import Bank, BankRecords, Banks

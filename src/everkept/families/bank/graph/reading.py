@@ -4,8 +4,8 @@ import heapq
 import re
 from collections.abc import Iterable, Sequence
 
-from everkept.core.matching import fields_of, matches
 from everkept.core.ports import RecordStore
+from everkept.core.record_match import fields_of, matches
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.times import iso

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everkept.core.commits import Planned, Writer
-from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
     Change,
@@ -16,6 +15,7 @@ from everkept.core.records import (
     Update,
     Where,
 )
+from everkept.core.secrets import Masking
 from everkept.core.text import normalised
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from everkept.core.masks import Masking
+from everkept.core.secrets import Masking
 from everkept.families.bank.graph_ids import entity_id, relation_id
 from everkept.families.bank.mirror.placing import key_of
 from everkept.families.bank.mirror.state import (

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import Edit, Link, Record, Ref
+from everkept.core.secrets import Masking
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
 from everkept.families.bank.graph_model import observation_public_id, public_id

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from everkept.core.commits import commit, retry
 from everkept.core.files import FileInfo
-from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch
+from everkept.core.secrets import Masking
 from everkept.core.sessions import Call, Report
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, MarkerMismatch, ReadOnly

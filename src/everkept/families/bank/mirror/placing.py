@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
-from everkept.core.masks import Masking
 from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update
+from everkept.core.secrets import Masking
 from everkept.core.text import normalised
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from everkept.core.commits import commit, retry
-from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Step
+from everkept.core.secrets import Masking
 from everkept.core.sessions import Report
 from everkept.core.times import Clock
 from everkept.errors import MarkerMismatch

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from everkept.core.files import FileInfo
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Record, Weights, Where
-from everkept.core.searching import SectionHit, SectionsFound
+from everkept.core.search_ports import SectionHit, SectionsFound
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from everkept.core.commits import ATTEMPTS, retry
-from everkept.core.finishing import finished
 from everkept.core.paths import Exclusion
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Silence
@@ -14,6 +13,7 @@ from everkept.core.records import Record, Step, Where
 from everkept.core.secrets import masked_json
 from everkept.core.times import Clock
 from everkept.core.transcripts import Mark, Portion, Transcript, Turn
+from everkept.core.uncancelled import finished
 from everkept.errors import Conflict, EverkeptError
 from everkept.families.history.importing import forgetting, ordering, plan, restating, writing
 from everkept.families.history.importing.checkpoints import Checkpoint

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from everkept.core.markers import has_marker
-from everkept.core.transcripts import ASSISTANT, Snippet, Turn
+from everkept.core.transcripts import ASSISTANT, Snippet, Turn, has_marker
 from everkept.families.history.code.languages import file_in, language_of
 from everkept.families.history.importing.texts import (
     LONGEST_CODE,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from everkept.core import commits
-from everkept.core.finishing import finished
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
     Batch,
@@ -20,6 +19,7 @@ from everkept.core.records import (
     Update,
     Where,
 )
+from everkept.core.uncancelled import finished
 from everkept.families.history.code.linking import links_of
 from everkept.families.history.code.outlines import outline
 from everkept.families.history.importing.conversations import PURGING

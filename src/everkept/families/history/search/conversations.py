@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 from everkept.core.accounts import NAME
-from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Where
+from everkept.core.search_ports import cursor_of, position_of
 from everkept.core.times import iso
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN, conversation_id

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from everkept.core.fencing import as_code, as_data, as_quotation, fenced
+from everkept.core.data_fence import as_code, as_data, as_quotation, fenced
 from everkept.core.peers import peer_of
 from everkept.core.text import clipped
 from everkept.core.times import ago, iso, parsed

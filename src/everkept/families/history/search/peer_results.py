@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from everkept.core.fencing import readable
+from everkept.core.data_fence import readable
 from everkept.core.peers import (
     MOST_RESULTS,
     SAID_TYPES,
@@ -13,7 +13,7 @@ from everkept.core.peers import (
     PeerQuestion,
     source_of,
 )
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.core.text import normalised
 from everkept.core.times import iso, parsed
 from everkept.families.history.search.answers import LOCAL, Context, MemoryResult, ResultType

@@ -1,7 +1,7 @@
 """What a search over everything answers: on the wire, and as Markdown for people."""
 
-from everkept.core.fencing import as_data
-from everkept.core.searching import SearchType
+from everkept.core.data_fence import as_data
+from everkept.core.search_ports import SearchType
 from everkept.core.text import clipped
 from everkept.core.times import parsed
 from everkept.families.history.search.answers import LOCAL, Worded

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from everkept.core.ports import Indexing, RecordStore
-from everkept.core.searching import SearchType
+from everkept.core.search_ports import SearchType
 from everkept.core.times import Clock, iso
 from everkept.families.history.code.tracing import Relation, trace
 from everkept.families.history.model import CODE, TURN, HistoryOptions

@@ -7,7 +7,7 @@ from itertools import islice
 
 from everkept.core.accounts import acting
 from everkept.core.peers import peer_of
-from everkept.core.searching import SearchType
+from everkept.core.search_ports import SearchType
 from everkept.core.text import clipped
 from everkept.families.history.search.answers import LOCAL
 from everkept.families.history.unified.answers import (

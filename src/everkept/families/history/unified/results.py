@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from everkept.core.peers import PeerAnswer, source_of
-from everkept.core.searching import Finding
+from everkept.core.search_ports import Finding
 from everkept.core.times import iso
 from everkept.families.history.search.answers import LOCAL
 from everkept.families.history.search.peer_results import compared_text, same_text, scored, shares

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from everkept.core.peers import PeerQuestion, Peers, source_of
 from everkept.core.ports import Indexing, Library
-from everkept.core.searching import Finder, Finding, SearchType
+from everkept.core.search_ports import Finder, Finding, SearchType
 from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError

@@ -1,0 +1,174 @@
+"""Vectors and access counts of records: stored beside them, in no change, and not undone."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from everkept.core import questions
+from everkept.core.records import Record
+from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
+from everkept.engines.sqlite.sql import Connection
+from everkept.values import Value
+
+if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from everkept.core.store_values import Access, Embedded
+
+# Who waits for a vector of the model ?2: all without one, and all with another model's.
+_WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
+
+
+def unembedded(db: Connection, question: questions.FindUnembedded) -> list[Record]:
+    """A look into the index for each kind and each way to wait; then the newest of all."""
+    keys = [
+        row[0]
+        for kind in dict.fromkeys(question.kinds)
+        for waits in _WAITING
+        for row in db.execute(
+            "SELECT r.key FROM records r INDEXED BY records_embedded "
+            f"WHERE r.kind = ?1 AND {waits} AND r.deleted_at IS NULL "
+            "ORDER BY r.key DESC LIMIT ?3",
+            (kind, question.model, question.limit),
+        )
+    ]
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.key IN (SELECT value FROM json_each(?)) "
+        "ORDER BY r.key DESC LIMIT ?",
+        (listed(keys), question.limit),
+    )
+    return [record_from(row) for row in rows]
+
+
+def vector_counts(db: Connection, question: questions.CountVectors) -> tuple[int, int]:
+    there, waiting = db.execute(
+        "SELECT count(*) FILTER (WHERE r.embedded = ?1), "
+        "count(*) FILTER (WHERE r.embedded <> ?1) FROM records r INDEXED BY records_embedded "
+        "WHERE r.kind IN (SELECT value FROM json_each(?2)) "
+        "AND r.embedded IS NOT NULL AND r.deleted_at IS NULL",
+        (question.model, listed(question.kinds)),
+    ).get
+    return there, waiting
+
+
+def waiting(text: str) -> str | None:
+    """What `embedded` is of a record whose text is new."""
+    return "" if text else None
+
+
+class Halved(Value):
+    """A vector as it is kept."""
+
+    id: str
+    version: int
+    vector: bytes
+    code: bytes
+
+
+def put_vectors(
+    db: Connection, model: str, items: Sequence[Halved], *, include_deleted: bool = False
+) -> int:
+    """Says how many were kept."""
+    live = "" if include_deleted else " AND deleted_at IS NULL"
+    keys = [
+        db.execute(
+            f"SELECT key FROM records WHERE id = ? AND version = ?{live}", (item.id, item.version)
+        ).get
+        for item in items
+    ]
+    kept = {
+        key: (item.vector, item.code)
+        for key, item in zip(keys, items, strict=True)
+        if key is not None
+    }
+    _set_vectors(db, model, list(kept.items()))
+    db.executemany(
+        "UPDATE records SET embedded = ?1 WHERE key = ?2 AND embedded IS NOT ?1",
+        [(model, key) for key in kept],
+    )
+    return len(kept)
+
+
+def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
+    """Takes the vectors of these away, and leaves word of it to those who follow."""
+    rows = db.execute(
+        "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) "
+        "AND model IS NOT NULL",
+        (listed(keys),),
+    )
+    _set_vectors(db, None, [(key, (None, None)) for (key,) in rows])
+
+
+def _set_vectors(
+    db: Connection,
+    model: str | None,
+    items: Sequence[tuple[int, tuple[bytes, bytes] | tuple[None, None]]],
+) -> None:
+    if items:
+        seen = newest_vector(db)
+        db.executemany(
+            "INSERT OR REPLACE INTO vectors(record, model, seq, vector, code) VALUES (?,?,?,?,?)",
+            [(key, model, seen + n, *blobs) for n, (key, blobs) in enumerate(items, 1)],
+        )
+        db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (seen + len(items),))
+
+
+def newest_vector(db: Connection) -> int:
+    """The number of the last vector that came or went."""
+    return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
+
+
+def halved(items: "Sequence[Embedded]") -> list[Halved]:
+    """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
+    from everkept.engines.vectors import signs
+
+    halves = [item.vector.astype("<f2") for item in items]
+    return [
+        Halved(item.id, item.version, half.tobytes(), signs(half[None, :]).tobytes())
+        for item, half in zip(items, halves, strict=True)
+    ]
+
+
+def vectors(db: Connection, question: questions.GetVectors) -> "dict[str, NDArray[np.float32]]":
+    rows = db.execute(
+        "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
+        (listed(question.ids), question.model),
+    ).fetchall()
+    if not rows:
+        return {}
+    import numpy as np
+
+    return {record_id: np.frombuffer(blob, "<f2").astype(np.float32) for record_id, blob in rows}
+
+
+def note_accesses(db: Connection, upkeep: questions.NoteAccesses) -> None:
+    db.executemany(
+        "INSERT INTO accesses(record, count, last_at) "
+        "SELECT key, ?2, ?3 FROM records WHERE id = ?1 "
+        "ON CONFLICT(record) DO UPDATE SET count = count + excluded.count, "
+        "last_at = max(last_at, excluded.last_at)",
+        [(record_id, count, upkeep.at) for record_id, count in upkeep.counts.items()],
+    )
+
+
+def accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, Access]":
+    from everkept.core.store_values import Access
+
+    rows = db.execute(
+        "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?))",
+        (listed(question.ids),),
+    )
+    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
+
+
+def most_accessed(db: Connection, question: questions.ListMostAccessed) -> "dict[str, Access]":
+    from everkept.core.store_values import Access
+
+    rows = db.execute(
+        "SELECT r.id, a.count, a.last_at FROM accesses a JOIN records r ON r.key = a.record "
+        "WHERE r.deleted_at IS NULL ORDER BY a.count DESC, a.last_at DESC, r.id LIMIT ?",
+        (question.limit,),
+    )
+    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}

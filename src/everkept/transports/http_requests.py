@@ -1,0 +1,345 @@
+"""Requests of both eras of the protocol: stateless ones, and those that name a session."""
+
+import asyncio
+from typing import Any, cast
+
+from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
+from everkept.core.sessions import Session
+from everkept.transports.asgi import Refusal, Rejected, account_in, address_in, read_credential
+from everkept.transports.connection import JSON, Connection
+from everkept.transports.dispatch import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+    Dispatcher,
+    ProtocolError,
+    is_stateless,
+)
+from everkept.transports.http_exchange import (
+    EVENT_STREAM,
+    HEADER_MISMATCH,
+    PING,
+    VERSION,
+    Exchange,
+    KeepAlive,
+    ParameterHeader,
+    WhileConnected,
+    check_accept,
+    check_envelope,
+    check_parameters,
+    check_version,
+    find_declared_headers,
+)
+from everkept.transports.http_sessions import (
+    SESSION_ID,
+    Call,
+    ClientAnswer,
+    EventStream,
+    HttpSession,
+    HttpSessions,
+    Incoming,
+    Notification,
+    RunningCall,
+    encode_notification,
+    make_event,
+    parse_message,
+)
+
+MISSING_CAPABILITY = -32021
+
+# The status of an answer by the code of its error.
+_STATUS = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+
+
+class StatelessEra:
+    """Answers requests that carry everything there is to know about their client."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._declared: dict[str, tuple[JSON, tuple[ParameterHeader, ...]]] = {}
+
+    async def answer(self, exchange: Exchange, body: Any) -> None:
+        try:
+            call = _take_call(exchange, body)
+        except ProtocolError as error:
+            await exchange.send_document(error.respond(None), 400)
+            return
+        if call is None:
+            await exchange.send_document(b"", 202)
+            return
+        # A client cancels its request by closing the stream, and then wants no answer.
+        with WhileConnected(exchange):
+            text, status = await self._respond(exchange, call)
+            if exchange.is_stream:
+                await exchange.send_events(make_event(text), is_last=True)
+            else:
+                await exchange.send_document(text, status)
+
+    async def _respond(self, exchange: Exchange, call: Call) -> tuple[bytes, int]:
+        async def notify(method: str, params: JSON) -> None:
+            await exchange.send_events(make_event(encode_notification(method, params)))
+
+        try:
+            check_envelope(exchange.scope, exchange.headers, call.method, call.params)
+            self._check_parameters(exchange, call)
+            answer = await self._dispatcher.handle(
+                Connection(Session(account=account_in(exchange.scope))),
+                *call,
+                notify=notify,
+                announce=_announce_nothing,
+                address=address_in(exchange.scope),
+            )
+            return answer.respond(call.id), 200
+        except ProtocolError as error:
+            return error.respond(call.id), _STATUS.get(error.code, 200)
+
+    def _check_parameters(self, exchange: Exchange, call: Call) -> None:
+        name, arguments = call.params.get("name"), call.params.get("arguments")
+        tools = self._dispatcher.tools
+        if call.method != "tools/call" or not isinstance(name, str) or name not in tools:
+            return
+        schema = tools.get(name).input_schema
+        known = self._declared.get(name)
+        if known is None or known[0] is not schema:
+            known = self._declared[name] = (schema, find_declared_headers(schema))
+        if known[1] and isinstance(arguments, dict | None):
+            given = cast(JSON, arguments or {})
+            check_parameters(exchange.scope, exchange.headers, known[1], given)
+
+
+def _take_call(exchange: Exchange, body: Any) -> Call | None:
+    """Return the request in a body, None if it is a notification, which means nothing here."""
+    message = parse_message(body)
+    if isinstance(message, Call):
+        return message
+    if isinstance(message, ClientAnswer):
+        raise ProtocolError(INVALID_REQUEST, "This revision has no answers of the client.")
+    check_version(exchange.headers.get(VERSION, ""))
+    return None
+
+
+async def _announce_nothing(_method: str, _params: JSON) -> None:
+    """Only a listening request hears of changes."""
+
+
+REQUEST_CANCELED = -32800
+BATCH_VERSION = "2025-03-26"  # the only revision with batches
+LAST_EVENT_ID = "last-event-id"
+
+
+class HandshakeEra:
+    """Answers requests within sessions, which a handshake begins."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._stateless = stateless
+
+    async def post(self, exchange: Exchange) -> None:
+        session = self._find_session(exchange) if SESSION_ID in exchange.headers else None
+        body = await exchange.read_json()
+        if isinstance(body, list):
+            session = session or self._find_session(exchange)
+            with self._sessions.hold(session):
+                await self._answer_batch(session, exchange, cast(list[Any], body))
+            return
+        try:
+            message = parse_message(body)
+        except ProtocolError as error:
+            raise Rejected(Refusal(400, error.message, code=error.code)) from error
+        if session is not None:
+            with self._sessions.hold(session):
+                await self._answer(session, exchange, message)
+        elif isinstance(message, Call) and message.method == "initialize":
+            await self._begin(exchange, message)
+        elif isinstance(message, Call) and is_stateless(message.params):
+            await self._stateless.answer(exchange, body)  # which misses the header
+        else:
+            self._find_session(exchange)
+
+    async def get(self, exchange: Exchange) -> None:
+        """Send what answers no request, or the rest of a stream that broke."""
+        check_accept(exchange.headers, EVENT_STREAM)
+        session = self._find_session(exchange)
+        event_id = exchange.headers.get(LAST_EVENT_ID)
+        if event_id is not None:
+            stream = session.resume_stream(event_id)
+        elif session.standing.attached.is_set():
+            raise Rejected(Refusal(409, "This session already has an open stream."))
+        else:
+            stream = session.standing
+        stream.attach(exchange)
+        try:
+            with self._sessions.hold(session), WhileConnected(exchange):
+                opening = stream.make_opening() if session.has_opening_events else b""
+                await exchange.send_events(opening)
+                while events := await stream.next_events(exchange):
+                    await exchange.send_events(events)
+                await exchange.send_events(b"", is_last=True)
+        finally:
+            stream.detach(exchange)
+
+    async def delete(self, exchange: Exchange) -> None:
+        self._sessions.close(self._find_session(exchange))
+        await exchange.send_document(b"")
+
+    def _find_session(self, exchange: Exchange) -> HttpSession:
+        session_id = exchange.headers.get(SESSION_ID)
+        if session_id is None:
+            raise Rejected(Refusal(400, "The header Mcp-Session-Id is missing."))
+        session = self._sessions.find(session_id, read_credential(exchange.scope))
+        exchange.answer_headers = session.headers
+        return session
+
+    async def _begin(self, exchange: Exchange, call: Call) -> None:
+        scope = exchange.scope
+        session = self._sessions.open(account_in(scope), read_credential(scope))
+        asked = call.params.get("protocolVersion")
+        session.version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        is_open = False
+        try:
+            with self._sessions.hold(session):
+                answer = SessionAnswer(self._dispatcher, session, exchange)
+                text, is_open = await answer.respond(call)
+                if is_open:
+                    exchange.answer_headers = session.headers
+                await answer.finish([text])
+        finally:
+            if not is_open:
+                self._sessions.close(session)
+
+    async def _answer(self, session: HttpSession, exchange: Exchange, message: Incoming) -> None:
+        if not isinstance(message, Call):
+            _take(session, message)
+            await exchange.send_document(b"", 202)
+            return
+        answer = SessionAnswer(self._dispatcher, session, exchange)
+        # These revisions let a request go on when its client is disconnected.
+        with KeepAlive(exchange, answer.ping):
+            text, _ = await answer.respond(message)
+        await answer.finish([text])
+
+    async def _answer_batch(
+        self, session: HttpSession, exchange: Exchange, members: list[Any]
+    ) -> None:
+        version = exchange.headers.get(VERSION, session.version)
+        if version != BATCH_VERSION:
+            raise Rejected(Refusal(400, f"Revision {version} has no batches."))
+        if not members:
+            raise Rejected(Refusal(400, "The batch is empty."))
+        answer = SessionAnswer(self._dispatcher, session, exchange)
+        texts: list[bytes] = []
+        with KeepAlive(exchange, answer.ping):
+            for member in members:
+                try:
+                    message = parse_message(member)
+                except ProtocolError as error:
+                    texts.append(error.respond(None))
+                    continue
+                if not isinstance(message, Call):
+                    _take(session, message)
+                elif message.method == "initialize":
+                    error = ProtocolError(INVALID_REQUEST, "A batch cannot hold `initialize`.")
+                    texts.append(error.respond(message.id))
+                else:
+                    text, _ = await answer.respond(message)
+                    texts.append(text)
+        if texts:
+            await answer.finish(texts, is_batch=True)
+        else:
+            await exchange.send_document(b"", 202)
+
+
+class SessionAnswer:
+    """The answer to one POST in a session. Once it is a stream, the client can resume it."""
+
+    def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange) -> None:
+        self._dispatcher = dispatcher
+        self._session = session
+        self._exchange = exchange
+        self._stream: EventStream | None = None
+
+    async def respond(self, call: Call) -> tuple[bytes, bool]:
+        """Return the answer to a request, and whether it is a result."""
+        session = self._session
+        running = RunningCall(cast("asyncio.Task[Any]", asyncio.current_task()))
+        session.running[call.id] = running
+        try:
+            answer = await self._dispatcher.handle(
+                session.connection,
+                *call,
+                notify=self._notify,
+                announce=session.announce,
+                ask=self._ask,
+                address=address_in(self._exchange.scope),
+            )
+            return answer.respond(call.id), True
+        except ProtocolError as error:
+            return error.respond(call.id), False
+        except asyncio.CancelledError:
+            if not running.absorb_cancel():
+                raise
+            # These revisions end every request with an answer, also a canceled one.
+            return ProtocolError(REQUEST_CANCELED, "Request cancelled").respond(call.id), False
+        finally:
+            if session.running.get(call.id) is running:
+                del session.running[call.id]
+
+    async def finish(self, texts: list[bytes], *, is_batch: bool = False) -> None:
+        if self._stream is None:
+            await self._exchange.send_document(b"[%b]" % b",".join(texts) if is_batch else texts[0])
+            return
+        events = b"".join(map(self._stream.add, texts))
+        self._stream.end()
+        await self._exchange.send_events(
+            events if self._stream.is_read_by(self._exchange) else b"", is_last=True
+        )
+        self._stream.detach(self._exchange)
+
+    async def ping(self) -> None:
+        stream, opening = self._begin()
+        if stream.is_read_by(self._exchange):
+            await self._exchange.send_events(opening + PING)
+
+    async def _notify(self, method: str, params: JSON) -> None:
+        await self._emit(encode_notification(method, params))
+
+    async def _ask(self, method: str, params: JSON) -> JSON:
+        with self._session.open_question() as (number, answered):
+            question = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            await self._emit(encode_small(question))
+            return await answered
+
+    async def _emit(self, text: bytes) -> None:
+        stream, opening = self._begin()
+        event = stream.add(text)
+        if stream.is_read_by(self._exchange):  # or the client reads the rest elsewhere
+            await self._exchange.send_events(opening + event)
+
+    def _begin(self) -> tuple[EventStream, bytes]:
+        """Return the stream, and if it is new, the event that it begins with."""
+        if self._stream is not None:
+            return self._stream, b""
+        self._stream = self._session.open_stream()
+        self._stream.attach(self._exchange)
+        has_opening = self._session.has_opening_events
+        return self._stream, self._stream.make_opening() if has_opening else b""
+
+
+def _take(session: HttpSession, message: Notification | ClientAnswer) -> None:
+    if isinstance(message, ClientAnswer):
+        session.take_answer(message)
+    elif message.method == "notifications/cancelled":
+        session.cancel(message.params.get("requestId"))

@@ -1,0 +1,51 @@
+import pytest
+
+from asgi_client import asked
+from everkept.errors import InvalidInput
+from everkept.transports.asgi import Message, Receive, Send, address_in, answer
+from everkept.transports.guard import Guard, Proxies
+
+
+async def seen(trusted: str, address: str, *told: str) -> str:
+    """Where a guarded application takes a request to come from."""
+    found: list[str] = []
+
+    async def inside(scope: Message, _receive: Receive, send: Send) -> None:
+        found.append(address_in(scope))
+        await answer(send, 200, b"{}")
+
+    guard = Guard(inside, "127.0.0.1", None, proxies=Proxies.named(trusted))
+    headers = {"x-forwarded-for": ", ".join(told)} if told else {}
+    await asked(guard, address=address, **headers)
+    return found[0]
+
+
+@pytest.mark.parametrize("trusted", ["", "10.0.0.6", "10.1.0.0/16, 2001:db8::/32"])
+async def test_nobody_else_can_say_to_be_another(trusted: str) -> None:
+    assert await seen(trusted, "10.0.0.5", "203.0.113.9") == "10.0.0.5"
+
+
+@pytest.mark.parametrize("trusted", ["10.0.0.5", "192.0.2.1 , 10.0.0.0/24", "10.0.0.5,"])
+async def test_a_trusted_proxy_says_who_asked_it(trusted: str) -> None:
+    assert await seen(trusted, "10.0.0.5", "203.0.113.9") == "203.0.113.9"
+    assert await seen(trusted, "::ffff:10.0.0.5", "203.0.113.9") == "203.0.113.9"
+
+
+async def test_what_came_with_the_request_does_not_count() -> None:
+    assert await seen("10.0.0.5", "10.0.0.5", "198.51.100.1", "203.0.113.9") == "203.0.113.9"
+
+
+@pytest.mark.parametrize("told", ["", "unknown", "not an address", "10.0.0.0/8", "a\x1b[31m"])
+async def test_what_is_no_address_is_not_taken(told: str) -> None:
+    assert await seen("10.0.0.5", "10.0.0.5", told) == "10.0.0.5"
+    assert await seen("10.0.0.5", "10.0.0.5") == "10.0.0.5"
+
+
+async def test_an_address_of_ipv6_is_one() -> None:
+    assert await seen("fd00::/8", "fd00::1", "2001:DB8::7") == "2001:db8::7"
+
+
+@pytest.mark.parametrize("trusted", ["proxy.example", "10.0.0.5/8", "*", "10.0.0.5, all"])
+def test_what_is_no_network_is_told(trusted: str) -> None:
+    with pytest.raises(InvalidInput, match="trusted_proxies"):
+        Proxies.named(trusted)
