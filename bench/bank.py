@@ -16,7 +16,7 @@ from pathlib import Path
 
 import page
 from bank_servers import Ancestor, BankFolder, BankServer, Everkept, ancestor_version
-from everkept.cli.wire import Wire
+from everkept.cli.selftest_workers import Wire
 from page import Row, Timing, keep_best, parsed_sizes
 from servers import node_version
 

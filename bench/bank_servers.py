@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from everkept.cli.wire import Wire
+from everkept.cli.selftest_workers import Wire
 from servers import CHECKOUT, own_environment
 from servers import node_program as node
 from servers import npm_command as npm

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from everkept.cli.wire import JSON, Wire
+from everkept.cli.selftest_workers import JSON, Wire
 from page import Timing, keep_best, parsed_sizes
 from report import print_table, write_docs
 from servers import Ours, Peer, Server

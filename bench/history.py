@@ -23,7 +23,7 @@ import psutil
 
 import page
 from everkept.app.app import App
-from everkept.cli.wire import JSON, Wire
+from everkept.cli.selftest_workers import JSON, Wire
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.settings import load
 from history_workload import Conversations, give_vectors

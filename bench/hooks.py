@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import page
-from everkept.cli.wire import Wire
+from everkept.cli.selftest_workers import Wire
 from history_workload import Conversations
 from page import Timing, keep_best
 from servers import own_environment

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from everkept.cli.wire import Wire
+from everkept.cli.selftest_workers import Wire
 from memory_report import print_table, write_docs
 from memory_servers import BY_WORDS, HYBRID, Everkept, MemoryServer, MemoryService
 from memory_workload import MemoryWorkload

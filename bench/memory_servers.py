@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from everkept.cli.wire import JSON, CallFailed, Wire
+from everkept.cli.selftest_workers import JSON, CallFailed, Wire
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from memory_fill import fill

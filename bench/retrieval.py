@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everkept.app.app import App
-from everkept.app.past import Wanted
+from everkept.app.history import Wanted
 from everkept.core.sessions import Session
 from everkept.core.times import now
 from everkept.embedders.onnx import OnnxEmbedder

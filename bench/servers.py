@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from everkept.app.app import App
-from everkept.cli.wire import JSON, Wire
+from everkept.cli.selftest_workers import JSON, Wire
 from everkept.core.sessions import Session
 from everkept.settings import PREFIX, load
 from workload import Workload

@@ -16,7 +16,7 @@ MODULES = [
     "everkept.core.text",
     "everkept.core.tokens",
     "everkept.embedders.wordpiece",
-    "everkept.hooks.starting.gist",
+    "everkept.hooks.summary",
     "everkept.language.code_names",
     "everkept.language.past_forms",
     "everkept.language.phrases",

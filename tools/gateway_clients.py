@@ -15,7 +15,7 @@ import psutil
 from inspecting import Inspection, calling, environment, everkept, inspect, serve, server, token
 from node_tools import Failed, Node, install
 
-from everkept.cli.wire import CallFailed, Wire
+from everkept.cli.selftest_workers import CallFailed, Wire
 from everkept.core.json_text import parsed
 
 ENTITY = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from everkept.app.app import App
-from everkept.cli.trial.ledger import Fact, Ledger, judge
-from everkept.cli.trial.run import run_trial
+from everkept.cli.selftest import run_trial
+from everkept.cli.selftest_ledger import Fact, Ledger, judge
 from everkept.core.sessions import Session
 from everkept.settings import load
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
-from everkept.hooks.events import event_from, facts_from, name_of
-from everkept.hooks.model import HookEvent
+from everkept.hooks.events import HookEvent, event_from, facts_from, name_of
 
 
 def told(**facts: Any) -> Mapping[str, Any]:

@@ -17,10 +17,9 @@ from everkept.core.locks import FileLock
 from everkept.core.records import Where
 from everkept.core.sessions import Session
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files.faults import recent
-from everkept.hooks.files.jobs import Job, Jobs
-from everkept.hooks.leaving.waking import lock_path
-from everkept.hooks.leaving.worker import MOST_MEMORY
+from everkept.hooks.files import recent
+from everkept.hooks.worker import MOST_MEMORY
+from everkept.hooks.worker_queue import Job, Jobs, lock_path
 from everkept.settings import load
 from hook_workers import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
 from server_processes import HANG, command, stdio_server
@@ -30,7 +29,7 @@ MANY = 1_500  # turns: enough for a worker to be killed in the middle
 AT_ONCE = 50
 LIMITED = """
 import sys
-from everkept.hooks.leaving.worker import main
+from everkept.hooks.worker import main
 from everkept.settings import load
 main(load({"data_dir": sys.argv[1]}), time_limit=float(sys.argv[2]), grace=float(sys.argv[3]))
 """

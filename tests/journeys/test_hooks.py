@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.files import Ledger
 from hook_processes import KNOWN, PATIENCE, Hooks, listed, remember
 from processes import acting
 from records import batch, memory
@@ -365,7 +365,7 @@ def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, An
 
 def test_a_prompt_that_asks_for_nothing_loads_neither_settings_nor_engine(hooks: Hooks) -> None:
     loaded = loaded_by(hooks, "UserPromptSubmit", {"prompt": "yes"})
-    assert "everkept.hooks.prompting.prompts" in loaded
+    assert "everkept.hooks.prompts" in loaded
     kept_out = {"pathlib", "urllib.parse", "ipaddress", "datetime", "apsw", "everkept.settings"}
     assert kept_out & loaded == set()
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from everkept.app.projects import ProjectRule
+from everkept.accounts.project_rule import ProjectRule
 from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
 from everkept.core.records import Batch, Change
 from everkept.core.search_ports import SectionSearch

@@ -7,8 +7,8 @@ from typing import Any
 
 import apsw
 
-from everkept.app.care.backups import Backup, back_up
-from everkept.app.care.restoring import Restored, restore
+from everkept.care.backup import Backup, back_up
+from everkept.care.restore import Restored, restore
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Ref, Where
 from everkept.core.times import now

@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-from everkept.app.exchange.writing import export
 from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.exchange.exporter import export
 
 
 def export_and_die(data: str, folder: str) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everkept.app.workspaces import home_of
+from everkept.core.workspaces import home_of
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files.faults import Fault, recent
+from everkept.hooks.files import Fault, recent
 from records import DAY_ONE, batch, memory
 
 PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from everkept.app.workspaces import home_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.core.sync_runner import driven
+from everkept.core.workspaces import home_of
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.hooks.files.ledger import Ledger
-from everkept.hooks.model import Around, HookEvent
+from everkept.hooks.events import Around, HookEvent
+from everkept.hooks.files import Ledger
 from everkept.settings import Settings
 from everkept.values import replace
 from records import DAY_ONE, batch

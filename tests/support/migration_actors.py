@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from actors import heard, say
-from everkept.app.migrating import copying
 from everkept.cli import migrate
 from everkept.cli.main import main
+from everkept.exchange import migration
 
 PAGE = 2
 
@@ -26,6 +26,6 @@ def _told(_title: str) -> Generator[Callable[[int, int], None], None, None]:
 def migrate_in_steps(*arguments: str) -> None:
     # Whoever started the tests in the background lets none of their children be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    copying.PAGE = PAGE
+    migration.PAGE = PAGE
     migrate.bar = _told
     main(["migrate", *arguments])

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from conversations import tell
+from everkept.accounts.bearer_tokens import create_token
 from everkept.app.app import App
-from everkept.app.tokens import create_token
 from everkept.core.accounts import Account
 from everkept.core.peers import Peer
 from everkept.core.sessions import Session

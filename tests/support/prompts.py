@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from everkept.app.workspaces import home_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.core.sync_runner import driven
+from everkept.core.workspaces import home_of
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
-from everkept.hooks.files.ledger import Ledger
-from everkept.hooks.model import Answer, Around, HookEvent
-from everkept.hooks.prompting.handling import user_prompt
+from everkept.hooks.events import Answer, Around, HookEvent
+from everkept.hooks.files import Ledger
+from everkept.hooks.user_prompt import user_prompt
 from everkept.language.phrases import has_problem
 from everkept.settings import Settings
 from records import DAY_ONE, batch, memory

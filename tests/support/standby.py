@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.app.accounts.rights import rights_of
+from everkept.accounts.grants import rights_of
 from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, RecordStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conversations import Written, assistant, tell, user
-from everkept.app.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
+from everkept.accounts.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
 from everkept.app.app import App
 from everkept.core.accounts import Account, acting_as, home_name
 from everkept.core.commits import touched

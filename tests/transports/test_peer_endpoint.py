@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept import __version__
-from everkept.app.access_log import AccessLog
+from everkept.accounts.access_log import AccessLog
 from everkept.app.app import App
 from everkept.core.accounts import Account
 from everkept.core.peers import QUESTION_LIMIT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from asgi_client import Answer, asked
-from everkept.app.accounts.accounts import UNKNOWN, Unknown
+from everkept.accounts.accounts import UNKNOWN, Unknown
 from everkept.core.accounts import Account, acting
 from everkept.errors import StoreAway, StoreTooNew
 from everkept.transports.asgi import ACCOUNT, Message, Receive, Send, answer

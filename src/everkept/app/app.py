@@ -17,20 +17,19 @@ from everkept.tools.tool import Effect, Result, Tool
 from everkept.tools.toolset import Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
-    from everkept.app.accounts.accounts import Accounts
-    from everkept.app.bank_mirrors import Mirrors
+    from everkept.accounts.accounts import Accounts
+    from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import Parts
-    from everkept.app.degraded import Telling
-    from everkept.app.gateway.gateway import Gateway
-    from everkept.app.gateway.usage import BatchedUsage
-    from everkept.app.keeping import Shelf
+    from everkept.app.change_log import Timeline
+    from everkept.app.gateway import Gateway
+    from everkept.app.history import Past
     from everkept.app.overview import Overviews
-    from everkept.app.past import Past
-    from everkept.app.peering.sharing import SharedSearch
-    from everkept.app.projects import ProjectRule
-    from everkept.app.resources import AllResources, Watcher
-    from everkept.app.timeline import Timeline
+    from everkept.app.peer_search import SharedSearch
+    from everkept.app.resources import AllResources, Telling, Watcher
     from everkept.core.ports import Embedder, Library
+    from everkept.jobs.graph_files import Mirrors
+    from everkept.jobs.maintenance import Shelf
+    from everkept.jobs.usage_log import BatchedUsage
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +83,14 @@ class App:
     @property
     def accounts(self) -> "Accounts":
         """Who has a token of their own, and what they may see."""
-        from everkept.app.accounts.accounts import Accounts
+        from everkept.accounts.accounts import Accounts
 
         return Accounts(self.library, self.clock)
 
     @property
     def sharing(self) -> "SharedSearch":
         """What other servers are answered, as whoever is acting may see it."""
-        from everkept.app.peering.sharing import SharedSearch, options_of
+        from everkept.app.peer_search import SharedSearch, options_of
 
         parts = self._parts
         options = options_of(self.settings)
@@ -134,19 +133,19 @@ class App:
     def _gateway(self) -> "Gateway | None":
         if self.settings.dialect != "everkept" or GATEWAY not in chosen_toolsets(self.settings):
             return None
-        from everkept.app.gateway.building import build_gateway
+        from everkept.app.gateway import build_gateway
 
         return build_gateway(self.settings, lambda: self._every_own_tool, self._usage, self.clock)
 
     @cached_property
     def _telling(self) -> "Telling":
-        from everkept.app.degraded import Telling
+        from everkept.app.resources import Telling
 
         return Telling()
 
     @cached_property
     def _usage(self) -> "BatchedUsage":
-        from everkept.app.gateway.usage import BatchedUsage
+        from everkept.jobs.usage_log import BatchedUsage
 
         return BatchedUsage(lambda: self.library)
 
@@ -200,7 +199,7 @@ class App:
         """For who changes a graph without calling a tool; None where no bank is offered."""
         if self._parts.bank is None:
             return None
-        from everkept.app.bank_mirrors import Mirrors
+        from everkept.jobs.graph_files import Mirrors
 
         family, named = self._parts.bank.family, self.settings.project not in (None, AUTO)
         return Mirrors(self.library, family.banks, family.mirror, is_project_named=named)

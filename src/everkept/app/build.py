@@ -6,9 +6,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.engines import make_library, standby_of
-from everkept.app.projects import DEFAULT_PROJECT, ProjectRule
 from everkept.app.tool_names import FAMILY_OF
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
@@ -23,19 +23,19 @@ from everkept.tools.tool import Tool
 from everkept.tools.toolset import LateToolset, Toolset
 
 if TYPE_CHECKING:  # each part is loaded where it is needed first
-    from everkept.app.bank_parts import BankParts
-    from everkept.app.indexing import Indexer
-    from everkept.app.keeping import Keeper, Shelf
-    from everkept.app.numbered import NumberedHere
-    from everkept.app.past import Past
+    from everkept.app.bank import BankParts
+    from everkept.app.change_log import Timeline
+    from everkept.app.engines import NumberedHere
+    from everkept.app.history import Past
     from everkept.app.resources import AllResources, Render, Resources, Watcher
-    from everkept.app.search_log import BatchedSearches
-    from everkept.app.timeline import Timeline
     from everkept.core.search_ports import Finder
     from everkept.core.transcripts import Transcripts
     from everkept.families.history.model import HistoryOptions
     from everkept.families.memories.model import Options
     from everkept.families.memories.toolset import MemoryTools
+    from everkept.jobs.indexer import Indexer
+    from everkept.jobs.maintenance import Keeper, Shelf
+    from everkept.jobs.usage_log import BatchedSearches
 
 
 def build(
@@ -95,7 +95,7 @@ class Parts:
 
     @cached_property
     def timeline(self) -> "Timeline":
-        from everkept.app.timeline import Timeline
+        from everkept.app.change_log import Timeline
 
         return Timeline(self.guarded, self._clock, _numbered_here(self._settings))
 
@@ -120,30 +120,28 @@ class Parts:
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.app.embedded_kinds import EMBEDDED_KINDS
-        from everkept.app.indexing import Indexer
-        from everkept.app.leases import Lease
+        from everkept.jobs.indexer import EMBEDDED_KINDS, Indexer, Lease
 
         embedder = self._embedder or _embedder(self._settings)
         return Indexer(embedder, EMBEDDED_KINDS, Lease(self.library, "vectors", self._clock))
 
     @cached_property
     def keeper(self) -> "Keeper":
-        from everkept.app.accesses import BatchedAccesses
-        from everkept.app.keeping import Keeper
+        from everkept.jobs.maintenance import Keeper
+        from everkept.jobs.usage_log import BatchedAccesses
 
         return Keeper(self.library, self.indexer, BatchedAccesses(self._clock), self._clock)
 
     @cached_property
     def shelf(self) -> "Shelf":
-        from everkept.app.keeping import Shelf
+        from everkept.jobs.maintenance import Shelf
 
         take_in = self.bank.family.sections.take_in if self.bank else None
         return Shelf(self.guarded, self._memory_rule, self.keeper, take_in)
 
     @cached_property
     def memories(self) -> "MemoryTools":
-        from everkept.app.accounts.owners import OwnersSections
+        from everkept.accounts.owners import OwnersSections
         from everkept.families.memories.toolset import MemoryTools
 
         return MemoryTools(
@@ -158,13 +156,13 @@ class Parts:
 
     @cached_property
     def searches(self) -> "BatchedSearches":
-        from everkept.app.search_log import BatchedSearches
+        from everkept.jobs.usage_log import BatchedSearches
 
         return BatchedSearches(self.library)
 
     @cached_property
     def past(self) -> "Past":
-        from everkept.app.past import Past
+        from everkept.app.history import Past
 
         options = self._history_options
         return Past(self.library, _transcripts, self.indexer, self._clock, options)
@@ -173,7 +171,7 @@ class Parts:
     def bank(self) -> "BankParts | None":
         if "bank" not in self._families:
             return None
-        from everkept.app.bank_parts import build_bank
+        from everkept.app.bank import build_bank
 
         return build_bank(self._settings, self.guarded, self.keeper, self._clock)
 
@@ -212,7 +210,7 @@ class Parts:
         return [item for item in self._made[family] if item.only_reads or not only_reads]
 
     def _history_tools(self) -> list[Tool]:
-        from everkept.app.peering.asking import OwnersPeers
+        from everkept.accounts.owners import OwnersPeers
         from everkept.families.history.toolset import HistoryTools
         from everkept.families.history.unified.unified import UnifiedSearch
 
@@ -225,7 +223,7 @@ class Parts:
         return family.tools()
 
     def _bank_tools(self) -> list[Tool]:
-        from everkept.app.bank_parts import bank_tools
+        from everkept.app.bank import bank_tools
 
         return [] if self.bank is None else bank_tools(self._settings, self.bank)
 
@@ -242,13 +240,13 @@ class Parts:
         return GraphResources(self.guarded, self.choice, _graph_document(self._settings))
 
     def _bank_documents(self, bank: "BankParts") -> "Resources":
-        from everkept.app.bank_resources import BankResources
+        from everkept.app.bank import BankResources
 
         return BankResources(bank.family.banks, self._clock)
 
 
 def _numbered_here(settings: Settings) -> "NumberedHere":
-    from everkept.app.numbered import nothing_numbered_here
+    from everkept.app.engines import nothing_numbered_here
 
     standby = standby_of(settings)
     return nothing_numbered_here if standby is None else standby.numbered_here
@@ -323,7 +321,7 @@ def _graph_tools(
         from everkept.families.graph.server_memory import ServerMemoryTools
 
         return ServerMemoryTools(choice, clock, mask=mask).tools()
-    from everkept.app.accounts.grants import accesses
+    from everkept.accounts.grants import accesses
     from everkept.families.graph.toolset import GraphTools, ProjectTools
 
     projects = ProjectTools(guarded, choice, partial(accesses, library))
@@ -332,7 +330,7 @@ def _graph_tools(
 
 
 def _history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
-    from everkept.app.workspaces import key_of_workspace
+    from everkept.core.workspaces import key_of_workspace
     from everkept.families.history.model import HistoryOptions
 
     return HistoryOptions(
@@ -352,7 +350,7 @@ def _finders(
     library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
 ) -> "list[Finder]":
     """What a search over everything asks beside past conversations."""
-    from everkept.app.accounts.owners import OwnersFinder
+    from everkept.accounts.owners import OwnersFinder
     from everkept.app.finders import BankFinder, GraphFinder, MemoryFinder
 
     finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]

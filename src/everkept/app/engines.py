@@ -1,21 +1,18 @@
-"""What settings say of where everything is kept, as a library."""
+"""The library that settings name: its engine, the replica beside it, or an empty one."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import join
 from subprocess import list2cmdline
 
-from everkept.app.deferring import DeferredLibrary
-from everkept.app.migrating.addresses import address_in, name_of
-from everkept.app.migrating.unfinished import FinishedLibrary
-from everkept.app.numbered import Numbered
+from everkept.app.database_library import DeferredLibrary, FinishedLibrary, address_in, name_of
 from everkept.core.conditions import Condition
 from everkept.core.disk import make_folder, replace
 from everkept.core.ports import Library
-from everkept.core.times import Clock
+from everkept.core.times import Clock, now
 from everkept.errors import Unavailable
 from everkept.settings import (
     REPLICA,
@@ -27,6 +24,24 @@ from everkept.settings import (
 )
 from everkept.settings.storage import USUAL_NAMES
 from everkept.values import Value
+
+
+class Numbered(Value):
+    """A change that waits for its database, which will give it another number than it has here."""
+
+    project_id: str | None  # None: it belongs to none
+    seq: int
+    at: int
+    tool: str
+
+
+NumberedHere = Callable[[], Awaitable[Sequence[Numbered]]]
+
+
+async def nothing_numbered_here() -> Sequence[Numbered]:
+    """Where the database cannot be away."""
+    return ()
+
 
 JOURNAL = "journal.db"
 ADDRESS = "address"  # the file that tells which database a folder stands in for
@@ -296,7 +311,7 @@ def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Lib
 
 def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "Waiting") -> Library:
     """A database that may go away, with what stands in for it then."""
-    from everkept.app.accounts.rights import rights_of
+    from everkept.accounts.grants import rights_of
     from everkept.engines.sqlite.library import SqliteLibrary
     from everkept.engines.standby.journal import Journal
     from everkept.engines.standby.library import StandbyLibrary
@@ -336,3 +351,21 @@ def _served(settings: Settings, clock: Clock) -> Library:
         place=address,
         clock=clock,
     )
+
+
+def empty_library(settings: Settings) -> Library | None:
+    """One that makes no file; None where something is stored, or where it is in no files here."""
+    if settings.deployment_mode != "embedded-file" or _holds_files(settings):
+        return None
+    from everkept.engines.memory.library import MemoryLibrary
+
+    # What it says of itself is what the engine would, which has not been asked for anything.
+    return MemoryLibrary(condition=make_library(settings, now).condition)
+
+
+def _holds_files(settings: Settings) -> bool:
+    if settings.engine == "surreal":
+        folder = surreal_folder(settings)
+        return folder.is_dir() and any(folder.iterdir())
+    places = (settings.data_dir / part for part in (".", "projects", "archive"))
+    return any(any(place.glob("*.db")) for place in places)

@@ -1,4 +1,4 @@
-"""How much is remembered, over all projects: counted, and never read but for what was recalled."""
+"""How much is stored over all projects, and who else has access to it."""
 
 import asyncio
 import os
@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from everkept.app.indexing import Indexer
-from everkept.app.past import Overview as PastOverview
-from everkept.app.past import Past
-from everkept.app.workspaces import key_of_workspace
+from everkept.accounts.access_log import FOLDER
+from everkept.accounts.accounts import Accounts
+from everkept.app.history import Overview as PastOverview
+from everkept.app.history import Past
 from everkept.core.accounts import home_of, is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Record, Where
 from everkept.core.text import clipped
 from everkept.core.times import Clock, iso
+from everkept.core.workspaces import key_of_workspace
 from everkept.errors import EverkeptError, StoreAway
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import ENTITY
+from everkept.jobs.indexer import Indexer
+from everkept.peers.peer_file import Roster
 from everkept.values import Value, field, replace
 
 WEEKS = 12  # that growth is told of
@@ -78,7 +81,7 @@ class Totals(Value):
     here_bytes: int | None = None  # in files on this machine, where a server has everything
 
 
-class Accounts(Value):
+class AccountCounts(Value):
     """What is theirs alone, of all of them together; no more is told of it."""
 
     accounts: int = 0
@@ -97,7 +100,7 @@ class Overview(Value):
     history: PastOverview
     elsewhere: int  # conversations in folders that are no project's
     files: list[StoredFile]
-    accounts: Accounts
+    accounts: AccountCounts
 
 
 class _Counted(Value):
@@ -204,7 +207,7 @@ class Overviews:
 
     async def _private(
         self, homes: Sequence[Project], files: Sequence[StoredFile]
-    ) -> tuple[list[_Counted], Accounts]:
+    ) -> tuple[list[_Counted], AccountCounts]:
         """Counted as everything is, and nothing of it shown."""
         counted, unreadable = list[_Counted](), 0
         for home in homes:
@@ -221,7 +224,7 @@ class Overviews:
         )
         users = {found.user for home in homes if (found := home_of(home.name))}
         memories = sum(each.types.total() for each in counted)
-        return counted, Accounts(len(users), memories, size, unreadable)
+        return counted, AccountCounts(len(users), memories, size, unreadable)
 
     async def _counted_project(self, project: Project) -> _Counted:
         _, store = await self._library.open(project.name)
@@ -334,3 +337,34 @@ def _files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]
         StoredFile(file, sizes[file], names.get(Path(file).stem) if "/" in file else None)
         for file in sorted(sizes)
     ]
+
+
+class Team(Value):
+    """How many there are of each, and where it is written who read what."""
+
+    users: int = 0  # people with an account
+    servers: int = 0  # other servers with one: those that may ask here
+    peers: int = 0  # servers that may be asked from here
+    problem: str | None = None  # with the list of those
+    access_log: str | None = None  # the folder; None where no server has written there yet
+    access_log_bytes: int = 0
+
+
+async def team(accounts: Accounts, folder: Path) -> Team | None:
+    """None where it is one person's, and nobody else is known."""
+    users = await accounts.users()
+    log = folder / FOLDER
+    size = sum(each.stat().st_size for each in log.glob("*.jsonl"))
+    servers = sum(user.is_peer for user in users)
+    peers, problem = _peers(folder)
+    if not (users or peers or problem or size):
+        return None
+    people = len(users) - servers
+    return Team(people, servers, peers, problem, str(log) if size else None, size)
+
+
+def _peers(folder: Path) -> tuple[int, str | None]:
+    try:
+        return len(Roster(folder).listed().peers), None
+    except EverkeptError as error:
+        return 0, error.message

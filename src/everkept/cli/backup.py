@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everkept.app.care.archive import Manifest
-from everkept.app.care.backups import Backup, back_up
-from everkept.app.care.engine import care_of
-from everkept.app.care.restoring import Restored, restore_project
-from everkept.app.care.restoring import restore as restored_from
+from everkept.care.archive import Manifest
+from everkept.care.backup import Backup, back_up
+from everkept.care.findings import care_of
+from everkept.care.restore import Restored, restore_project
+from everkept.care.restore import restore as restored_from
 from everkept.cli.options import common, settings_from
-from everkept.cli.progress import bar
-from everkept.cli.running import print_json, told_if_interrupted
+from everkept.cli.runner import bar, print_json, told_if_interrupted
 from everkept.core.text import counted
 from everkept.core.times import now
 from everkept.errors import InvalidInput, ReadOnly

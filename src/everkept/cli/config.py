@@ -10,7 +10,7 @@ from rich.text import Text
 
 from everkept.cli.options import common
 from everkept.cli.render import console
-from everkept.cli.running import print_json
+from everkept.cli.runner import print_json
 from everkept.core import disk
 from everkept.errors import Conflict, InvalidInput
 from everkept.settings import Settings, config_paths, explained, load, warnings_of

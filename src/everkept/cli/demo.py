@@ -10,7 +10,7 @@ import click
 from everkept.app.app import App
 from everkept.cli.options import common
 from everkept.cli.render import console, render
-from everkept.cli.running import print_json, run_with_app
+from everkept.cli.runner import print_json, run_with_app
 from everkept.core.sessions import Session
 
 PATIENCE = 10.0  # seconds for the model to load; nobody else embeds what the demo stores

@@ -7,16 +7,16 @@ from typing import Any
 import click
 from rich.text import Text
 
-from everkept.app.care.doctor import Diagnosis, diagnose
-from everkept.app.care.findings import Finding, Patient
+from everkept.care.doctor import Diagnosis, diagnose
+from everkept.care.findings import Finding, Patient
 from everkept.cli.options import common, settings_from
 from everkept.cli.render import console
-from everkept.cli.running import print_json
+from everkept.cli.runner import print_json
 from everkept.core.text import counted
 from everkept.core.times import now
 from everkept.errors import EverkeptError, InvalidInput, ReadOnly
-from everkept.hooks.checking import CHECK as HOOKS
-from everkept.hooks.checking import check_hooks
+from everkept.hooks.checks import CHECK as HOOKS
+from everkept.hooks.checks import check_hooks
 from everkept.settings import load
 
 SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "problem": ("problem", "red")}

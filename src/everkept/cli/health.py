@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from everkept.cli.options import common, settings_from
-from everkept.cli.running import print_json
+from everkept.cli.runner import print_json
 from everkept.errors import Unavailable, visible
 from everkept.settings import Settings
 from everkept.transports.metrics import HEALTH_PATH, READY_PATH

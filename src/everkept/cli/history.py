@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.app.past import topmost
+from everkept.app.history import topmost
 from everkept.cli.options import Count, common
-from everkept.cli.progress import bar
 from everkept.cli.render import console, table_of
-from everkept.cli.running import confirmed, print_json, run_with_app
+from everkept.cli.runner import bar, confirmed, print_json, run_with_app
 from everkept.core.records import Record
 from everkept.core.search_ports import Search
 from everkept.core.text import clipped, counted

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from everkept.app.waiting import Waiting, discard, retry, retry_all, waiting
+from everkept.care.database_server import Waiting, discard, retry, retry_all, waiting
 from everkept.cli.options import common, settings_from
-from everkept.cli.running import confirmed, harmless, print_json
+from everkept.cli.runner import confirmed, harmless, print_json
 from everkept.core.text import counted
 from everkept.errors import InvalidInput, ReadOnly
 from everkept.settings import Settings

@@ -6,58 +6,105 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from everkept import __version__
+from everkept.cli.options import common
 from everkept.errors import EverkeptError
 
-if TYPE_CHECKING:  # a server's start has no use for it
+if TYPE_CHECKING:
     from everkept.families.gateway.model import ToolConfig
     from everkept.first_answers import Start
     from everkept.tools.tool import Tool
 
+
+@click.command()
+@common
+@click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
+@click.pass_context
+def completion(context: click.Context, shell: str, **_flags: Any) -> None:
+    """Print the completion script for a SHELL.
+
+    \b
+    bash: everkept completion bash > ~/.local/share/bash-completion/completions/everkept
+    zsh:  everkept completion zsh > ~/.zfunc/_everkept   (with ~/.zfunc in fpath)
+    fish: everkept completion fish > ~/.config/fish/completions/everkept.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"click has no completion for {shell}.")
+    root = context.find_root()
+    click.echo(kind(root.command, {}, "everkept", "_EVERKEPT_COMPLETE").source())
+
+
+@click.command()
+@common
+@click.argument("event", required=False)
+@click.option("--path", metavar="PATH", help="Working folder. Default: the one the event names.")
+@click.option("--worker", is_flag=True, hidden=True)
+def hook(event: str | None, *, worker: bool, as_json: bool, **flags: str | None) -> NoReturn:
+    """Answer an EVENT of an assistant: SessionStart, UserPromptSubmit, PostToolUse,
+    PostToolUseFailure, PreCompact or SessionEnd.
+
+    Assistants call it, not people: `everkept setup` tells them to. It reads the event as JSON
+    from standard input, prints what the assistant should know as JSON, if anything, and always
+    ends with status 0. What went wrong is in `hooks/faults.log` in the data folder.
+    """
+    from everkept.hooks.entry import main
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    main(
+        [
+            *([event] if event else []),
+            *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()),
+            *(["--worker"] if worker else []),
+        ]
+    )
+
+
 # Each command, the module that defines it, and its line in the overview: an overview that
 # imported every command would be slow. The tools' own commands come from the application.
 COMMANDS = {
-    "access-log": ("everkept.cli.access_log:access_log", "Show who read and changed what."),
-    "account": ("everkept.cli.account:account", "List and remove the accounts of others."),
-    "audit": ("everkept.cli.audit:audit", "Find what should not have been stored."),
+    "access-log": ("everkept.cli.access:access_log", "Show who read and changed what."),
+    "account": ("everkept.cli.accounts:account", "List and remove the accounts of others."),
+    "audit": ("everkept.cli.changes:audit", "Find what should not have been stored."),
     "backup": ("everkept.cli.backup:backup", "Write everything that is stored into one file."),
-    "completion": ("everkept.cli.completion:completion", "Print the shell completion script."),
+    "completion": ("everkept.cli.main:completion", "Print the shell completion script."),
     "config": ("everkept.cli.config:config", "Show the settings and where they come from."),
     "context": ("everkept.cli.memories:context", "Print what an assistant should know."),
     "demo": ("everkept.cli.demo:demo", "Show store and recall at work."),
     "doctor": ("everkept.cli.doctor:doctor", "Find what is wrong here, and mend it."),
     "edit": ("everkept.cli.memories:edit", "Change a memory."),
-    "export": ("everkept.cli.export:export", "Write everything as Markdown and JSON lines."),
-    "forget": ("everkept.cli.forgetting:forget", "Forget a memory, or automatic ones."),
-    "gateway": ("everkept.cli.gateway.group:gateway", "Put stable names before other servers."),
-    "grant": ("everkept.cli.grant:grant", "Let a user see a project."),
+    "export": ("everkept.cli.exchange:export", "Write everything as Markdown and JSON lines."),
+    "forget": ("everkept.cli.forget:forget", "Forget a memory, or automatic ones."),
+    "gateway": ("everkept.cli.gateway:gateway", "Put stable names before other servers."),
+    "grant": ("everkept.cli.accounts:grant", "Let a user see a project."),
     "health": ("everkept.cli.health:health", "Ask a server over HTTP whether it is well."),
     "history": ("everkept.cli.history:history", "See, leave out or forget past conversations."),
-    "hook": ("everkept.cli.hook:hook", "Answer an event of an assistant."),
-    "import": ("everkept.cli.imports:import_", "Take in what other programs keep."),
+    "hook": ("everkept.cli.main:hook", "Answer an event of an assistant."),
+    "import": ("everkept.cli.exchange:import_", "Take in what other programs keep."),
     "index": ("everkept.cli.memories:index", "Give memories that wait their vectors now."),
     "journal": ("everkept.cli.journal:journal", "Show what waits for a database that is away."),
     "list": ("everkept.cli.memories:list_", "List memories, newest first."),
     "log": ("everkept.cli.changes:log", "Show what changed, when and by which tool."),
     "migrate": ("everkept.cli.migrate:migrate", "Copy everything into another engine."),
-    "off": ("everkept.cli.switching:off", "Switch the project of this folder off."),
-    "on": ("everkept.cli.switching:on", "Switch the project of this folder on again."),
+    "off": ("everkept.cli.on_off:off", "Switch the project of this folder off."),
+    "on": ("everkept.cli.on_off:on", "Switch the project of this folder on again."),
     "peer": ("everkept.cli.peer:peer", "Name other people's servers that may be asked."),
     "pin": ("everkept.cli.memories:pin", "Keep a memory from fading."),
     "purge": ("everkept.cli.changes:purge", "Remove things for good."),
     "recall": ("everkept.cli.memories:recall", "Find memories, with the reasons."),
     "remember": ("everkept.cli.memories:remember", "Store a memory."),
     "restore": ("everkept.cli.backup:restore", "Bring a backup back."),
-    "revoke": ("everkept.cli.grant:revoke", "Hide a project from a user again."),
+    "revoke": ("everkept.cli.accounts:revoke", "Hide a project from a user again."),
     "selftest": ("everkept.cli.selftest:selftest", "Prove that no acknowledged write is lost."),
     "serve": ("everkept.cli.serve:serve", "Serve assistants over MCP, on stdio or HTTP."),
     "setup": ("everkept.cli.setup:setup", "Connect a client: write its configuration."),
     "status": ("everkept.cli.status:status", "Show how much is remembered, and what waits."),
-    "token": ("everkept.cli.token:token", "Make and manage tokens for HTTP."),
+    "token": ("everkept.cli.access:token", "Make and manage tokens for HTTP."),
     "undo": ("everkept.cli.changes:undo", "Take a change back."),
 }
 
@@ -115,14 +162,14 @@ class Commands(click.Group):
 
 
 def _of_gateway(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
-    from everkept.cli.gateway.commands import gateway_commands
+    from everkept.cli.gateway_commands import gateway_commands
 
     return gateway_commands({*COMMANDS, *tools})
 
 
 def _about_gateway() -> str:
     """That a command may be missing because of a fault in the file that would make it."""
-    from everkept.cli.gateway.commands import fault_in_file
+    from everkept.cli.gateway_commands import fault_in_file
 
     fault = fault_in_file()
     return (
@@ -131,7 +178,7 @@ def _about_gateway() -> str:
 
 
 def _gateway_command(name: str, tool: "ToolConfig") -> click.Command:
-    from everkept.cli.gateway.commands import command_for
+    from everkept.cli.gateway_commands import command_for
 
     return command_for(name, tool)
 
@@ -172,7 +219,7 @@ def main(arguments: list[str] | None = None, *, start: "Start | None" = None) ->
         click.echo(f"everkept: the output could not be written ({error.strerror}).", err=True)
         sys.exit(1)
     except EverkeptError as error:
-        from everkept.cli.running import report
+        from everkept.cli.runner import report
 
         sys.exit(report(error, as_json="--json" in arguments))
 

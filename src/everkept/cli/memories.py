@@ -8,17 +8,15 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.app.keeping import Indexed
 from everkept.cli.moments import moment, moment_text
 from everkept.cli.options import Count, common
-from everkept.cli.progress import bar
-from everkept.cli.recalled import print_memories
-from everkept.cli.render import console
-from everkept.cli.running import command_session, expect_project, print_json, run_with_app
-from everkept.cli.running import report as report_problem
+from everkept.cli.render import console, print_memories
+from everkept.cli.runner import bar, command_session, expect_project, print_json, run_with_app
+from everkept.cli.runner import report as report_problem
 from everkept.core.records import Record, Where
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.memories.model import MEMORY, MemoryView
+from everkept.jobs.maintenance import Indexed
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 

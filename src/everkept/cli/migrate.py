@@ -5,17 +5,15 @@ from typing import Any
 
 import click
 
-from everkept.app.emptiness import empty_library
-from everkept.app.engines import make_library, standby_of
-from everkept.app.migrating.addresses import name_of, settings_of
-from everkept.app.migrating.migrating import End, Migrated
-from everkept.app.migrating.migrating import migrate as copy_all
+from everkept.app.database_library import name_of, settings_of
+from everkept.app.engines import empty_library, make_library, standby_of
 from everkept.cli.options import common, settings_from
-from everkept.cli.progress import bar
-from everkept.cli.running import print_json, told_if_interrupted
+from everkept.cli.runner import bar, print_json, told_if_interrupted
 from everkept.core.text import counted
 from everkept.core.times import now
 from everkept.errors import InvalidInput, ReadOnly, Refused
+from everkept.exchange.migration import End, Migrated
+from everkept.exchange.migration import migrate as copy_all
 from everkept.settings import Settings, is_server, standby_folder
 from everkept.tools.schema import to_json
 

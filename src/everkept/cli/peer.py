@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from everkept.app.peering.roster import Roster
-from everkept.app.tokens import PREFIXES, kind_of
+from everkept.accounts.bearer_tokens import PREFIXES, kind_of
 from everkept.cli.options import common, settings_from
-from everkept.cli.running import harmless, print_json
+from everkept.cli.runner import harmless, print_json
 from everkept.core.peers import (
     LONGEST_LIMIT,
     TIME_LIMIT,
@@ -23,9 +22,10 @@ from everkept.core.peers import (
     shown_fingerprint,
 )
 from everkept.errors import InvalidInput, NotFound, ReadOnly
+from everkept.peers.peer_file import Roster
 
 if TYPE_CHECKING:  # only a check asks anybody
-    from everkept.peers.asking import Met
+    from everkept.peers.client import Met
 
 OTHERS = {  # what their tokens would be, were they given away
     "owner": "is its owner's own, which sees and changes everything there",
@@ -117,7 +117,7 @@ def remove(as_json: bool, name: str, **flags: Any) -> None:
 @click.argument("name", required=False)
 def check(as_json: bool, name: str | None, **flags: Any) -> None:
     """Ask the peers, or one, whether they are there and know us."""
-    from everkept.peers.asking import greeted
+    from everkept.peers.client import greeted
 
     listed = _roster(**flags).listed()
     peers = _chosen(listed.peers, name)

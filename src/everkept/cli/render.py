@@ -1,6 +1,8 @@
-"""Results for people: tables where there are rows, sentences where there is one."""
+"""Results for people: tables, memories with their reasons, files as text, small charts."""
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rich import box
@@ -8,11 +10,254 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from everkept.cli import bank
-from everkept.cli.recalled import print_memories, print_pairs
+from everkept.core.text import clipped
+from everkept.core.times import ago, now, parsed
+from everkept.retrieval.excerpts import excerpt
 from everkept.tools.tool import Result
 
+BLOCKS = " ▁▂▃▄▅▆▇█"
+PLAIN = " .:#"  # for terminals that know letters alone
+WIDTH = 2  # of a bar
+
+
+def bars(values: Sequence[int], height: int, *, plain: bool = False) -> list[str]:
+    """Lines from top to bottom. The largest value is as high as the chart; what is not 0 shows."""
+    signs = PLAIN if plain else BLOCKS
+    steps = len(signs) - 1
+    most = max(values, default=0)
+    levels = [max(round(value / most * height * steps), 1) if value > 0 else 0 for value in values]
+    return [
+        " ".join(signs[min(max(level - row * steps, 0), steps)] * WIDTH for level in levels)
+        for row in reversed(range(height))
+    ]
+
+
 Row = Mapping[str, Any]
+
+LONGEST_SHOWN = 1_000  # characters of a memory
+SHORTEST_SHARE = 0.005  # of a score; what counts less is not told
+
+
+def print_memories(out: Console, memories: Sequence[Row]) -> None:
+    if not memories:
+        out.print("No memories.")
+    for memory in memories:
+        _print_memory(out, memory)
+
+
+def print_pairs(out: Console, similar: Sequence[Row]) -> None:
+    """Memories that say nearly the same, two by two."""
+    for pair in similar:
+        out.print(_styled(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}"))
+        out.print(_styled(f"      {pair['first']['content']}", "dim"))
+        out.print(_styled(f"      {pair['second']['content']}", "dim"))
+
+
+def _print_memory(out: Console, memory: Row) -> None:
+    score = memory.get("relevance_score")
+    head = Text(f"{score:.2f}  " if score is not None else "", style="bold green")
+    # Stored text is data: what looks like markup in it is shown, not obeyed.
+    head.append(_excerpt(str(memory["content"])), style="default")
+    out.print(head, soft_wrap=True)
+    out.print(_styled("      " + " · ".join(_facts(memory)), "dim"), soft_wrap=True)
+    if why := memory.get("why"):
+        out.print(_styled("      why: " + _reasons(why), "cyan"), soft_wrap=True)
+
+
+def _excerpt(content: str) -> str:
+    if len(content) <= LONGEST_SHOWN:
+        return content
+    return f"{content[:LONGEST_SHOWN].rstrip()}… ({len(content):,} characters; --json shows all)"
+
+
+def _facts(memory: Row) -> list[str]:
+    marks = [
+        "pinned" if memory.get("pinned") else "",
+        "automatic" if memory.get("automatic") else "",
+        f"superseded by {memory['superseded_by']}" if memory.get("superseded_by") else "",
+        "consolidated" if memory.get("consolidated") else "",
+        "forgotten" if memory.get("forgotten") else "",
+    ]
+    when = memory.get("occurred_at") or memory["created_at"]
+    tags: Sequence[str] = memory.get("tags") or []
+    facts = [
+        str(memory["type"]),
+        str(memory["scope"]),
+        str(memory.get("project") or ""),
+        str(memory.get("author") or ""),
+        ago(parsed(when), now()),
+        " ".join(f"#{tag}" for tag in tags),
+        *marks,
+        str(memory["id"]),
+    ]
+    return [fact for fact in facts if fact]
+
+
+def _reasons(why: Mapping[str, float]) -> str:
+    shown = [(part, share) for part, share in why.items() if abs(share) >= SHORTEST_SHARE]
+    return ", ".join(f"{part} {share:.2f}" for part, share in shown)
+
+
+def _styled(text: str, style: str = "") -> Text:
+    return Text(text, style=style)
+
+
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def printed(out: Console, facts: Row) -> bool:
+    """Whether the answer is one that is shown in a form of its own, and was."""
+    show = next((show for keys, show in _FORMS if keys <= facts.keys()), None)
+    if show is None:
+        return False
+    show(out, facts)
+    return True
+
+
+def words(name: str) -> str:
+    """A name of the wire as people write it: `currentContext` as `current context`."""
+    return _HUMP.sub(" ", name).replace("_", " ").lower()
+
+
+def plain(value: Any) -> str:
+    """A value as people write it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(plain(item) for item in cast(list[Any], value))
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _file(out: Console, facts: Row) -> None:
+    out.file.write(str(facts["content"]))
+
+
+def _matches(out: Console, facts: Row) -> None:
+    lines: Sequence[Row] = facts["results"]
+    sections: Sequence[Row] = facts["sections"]
+    for line in lines:
+        out.print(Text(f"{line['file']}:{line['line']}: ", style="cyan") + Text(line["content"]))
+    if sections:
+        out.print(Text("\nSections that fit" if lines else "Sections that fit", style="bold"))
+    for section in sections:
+        shown = excerpt(section["text"], facts["query"], 160)
+        place = f"{section['file']}:{section['line'] + shown.skipped}: "
+        heading = section.get("heading") or ""
+        out.print(Text(place, style="cyan") + Text(f"{heading}  {section['score']:.2f}"))
+        out.print(Text(f"  {clipped(shown.text, 170)}", style="dim"))
+    if not lines and not sections:
+        out.print("Nothing found.")
+    _notes(out, facts["metadata"])
+
+
+def _digest(out: Console, facts: Row) -> None:
+    _outline(out, facts["digest"])
+    _notes(out, facts["metadata"])
+
+
+def _bundle(out: Console, facts: Row) -> None:
+    files: Mapping[str, Row] = facts.get("bundle") or facts["results"]
+    for name, file in files.items():
+        out.print(Text(f"==> {name} <==", style="bold"))
+        out.file.write(f"{file.get('error') or file.get('content', '')}\n")
+    _notes(out, facts["metadata"])
+
+
+def _backups(out: Console, facts: Row) -> None:
+    """One line each, never cut: the id is what is typed to restore it."""
+    backups: Sequence[Row] = facts["backups"]
+    for backup in backups:
+        count = backup.get("fileCount")
+        known = [f"{count} files" if count is not None else "", backup["verified"]]
+        if backup.get("otherBank"):
+            known.append(f"of {backup['bank']}")
+        line = Text(backup["id"], style="cyan") + Text("  " + "  ".join(filter(None, known)))
+        out.print(line, soft_wrap=True)
+        for problem in backup.get("problems") or ():
+            out.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
+    if not backups:
+        out.print("No backups.")
+
+
+def _nodes(out: Console, facts: Row) -> None:
+    """Each entity with what is known of it, and then what belongs to none that is shown."""
+    entities: Sequence[Row] = facts["entities"]
+    names = {entity["id"]: str(entity["name"]) for entity in entities}
+    observations: list[Row] = list(facts["observations"])
+    relations = [_named_relation(relation, names) for relation in facts["relations"]]
+    for entity in entities:
+        head = Text(f"{entity['name']} ({entity['entityType']})", style="bold")
+        out.print(head + Text(f"  {entity['id']}", style="dim"), soft_wrap=True)
+        if entity.get("attrs"):
+            pairs = cast(Row, entity["attrs"]).items()
+            _line(out, ", ".join(f"{name}: {plain(value)}" for name, value in pairs))
+        own = [one for one in observations if one["entityId"] == entity["id"]]
+        listed = cast(Sequence[Row], entity.get("observations") or own)
+        for observation in listed:
+            _line(out, f"· {observation['text']}", observation.get("id"))
+        for _, verb, target in (r for k, r in relations if k in (entity["id"], entity["name"])):
+            _line(out, f"{verb} → {target}")
+    shown = {*names, *names.values()}
+    for observation in (one for one in observations if one["entityId"] not in names):
+        _line(out, f"{observation['entityName']}: {observation['text']}", observation.get("id"))
+    for source, verb, target in (r for k, r in relations if k not in shown):
+        _line(out, f"{source} {verb} → {target}")
+    if not entities and not observations:
+        out.print("Nothing found.")
+
+
+def _named_relation(relation: Row, names: Mapping[str, str]) -> tuple[str, tuple[str, str, str]]:
+    """What it says of its beginning, and from, verb and to by name where it is known."""
+    verb = str(relation["relationType"])
+    if "fromId" not in relation:
+        return relation["from"], (relation["from"], verb, relation["to"])
+    source, target = str(relation["fromId"]), str(relation["toId"])
+    return source, (names.get(source, source), verb, names.get(target, target))
+
+
+def _line(out: Console, text: str, mark: str | None = None) -> None:
+    marked = Text(f"  {mark}", style="dim") if mark else Text()
+    out.print(Text(f"  {text}") + marked, soft_wrap=True)
+
+
+def _outline(out: Console, group: Row) -> None:
+    for name, value in group.items():
+        if isinstance(value, dict):
+            _outline(out, cast(Row, value))
+        elif value:
+            out.print(Text(words(name).capitalize(), style="bold"))
+            for item in cast(Sequence[Any], value if isinstance(value, list) else [value]):
+                out.print(Text(f"  {_item(item)}"))
+
+
+def _item(item: Any) -> str:
+    if not isinstance(item, dict):
+        return str(item).replace("\n", "\n  ")
+    entry = cast(Row, item)
+    named = "  ".join(str(entry[key]) for key in ("date", "title") if entry.get(key))
+    rest = [str(v) for k, v in entry.items() if k not in ("date", "title") and v]
+    return f"{named}: {' '.join(rest)}" if named else " ".join(rest)
+
+
+def _notes(out: Console, metadata: Row) -> None:
+    notes: Sequence[str] = metadata.get("warnings") or ()
+    for note in notes:
+        out.print(Text(str(note), style="yellow"))
+
+
+_FORMS: Sequence[tuple[set[str], Callable[[Console, Row], None]]] = (
+    ({"content", "filename"}, _file),
+    ({"results", "sections", "metadata"}, _matches),
+    ({"digest", "metadata"}, _digest),
+    ({"bundle", "metadata"}, _bundle),
+    ({"backups", "metadata"}, _backups),
+    ({"entities", "observations", "relations"}, _nodes),
+)
+
 
 # Columns shown for each kind of row; ids and times are left to --json.
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -66,7 +311,7 @@ def render(result: Result) -> None:
     cursor = facts.pop("next_cursor", None)
     if result.sentence:
         out.print(result.sentence, markup=False)
-    elif not bank.printed(out, facts):
+    elif not printed(out, facts):
         _print_facts(out, facts)
         for key, value in facts.items():
             if isinstance(value, list):
@@ -89,7 +334,7 @@ def _print_facts(out: Console, facts: Row) -> None:
     if single:
         out.print(pairs(single))
     for name, group in grouped.items():
-        out.print(Text(bank.words(name).capitalize(), style="bold"))
+        out.print(Text(words(name).capitalize(), style="bold"))
         out.print(pairs(_flat(group)))
 
 
@@ -100,9 +345,9 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
         out.print(Text("Say nearly the same" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
-        out.print(Text(f"{bank.words(key)}: {bank.plain(items)}"))
+        out.print(Text(f"{words(key)}: {plain(items)}"))
     else:
-        out.print(table_of(bank.words(key), items), markup=False)
+        out.print(table_of(words(key), items), markup=False)
 
 
 def _flat(group: Row) -> Row:
@@ -115,8 +360,8 @@ def _flat(group: Row) -> Row:
 
 def _joined(values: Row) -> str:
     if all(isinstance(value, int | float) for value in values.values()):
-        return ", ".join(f"{name} {bank.plain(count)}" for name, count in values.items())
-    return "; ".join(f"{name}: {bank.plain(value)}" for name, value in values.items())
+        return ", ".join(f"{name} {plain(count)}" for name, count in values.items())
+    return "; ".join(f"{name}: {plain(value)}" for name, value in values.items())
 
 
 def table_of(key: str, rows: Sequence[Row]) -> Table | str:
@@ -127,7 +372,7 @@ def table_of(key: str, rows: Sequence[Row]) -> Table | str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_long = column in LONG_COLUMNS
-        table.add_column(bank.words(column), overflow="fold", no_wrap=not is_long)
+        table.add_column(words(column), overflow="fold", no_wrap=not is_long)
     for row in rows:
         table.add_row(*(_cell(row, column) for column in columns))
     return table
@@ -138,7 +383,7 @@ def pairs(values: Row) -> Table:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for key, value in values.items():
-        table.add_row(bank.words(key), _plain(value))
+        table.add_row(words(key), _plain(value))
     return table
 
 
@@ -168,4 +413,4 @@ def _relation(row: Row, relation: Row) -> str:
 
 def _plain(value: Any) -> Text:
     """Stored text is data: what looks like markup in it is shown, not obeyed."""
-    return Text(bank.plain(value))
+    return Text(plain(value))

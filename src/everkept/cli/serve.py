@@ -164,7 +164,7 @@ def _check_rate(settings: Settings) -> None:
 
 
 def _entrance(app: App) -> "Entrance":
-    from everkept.app.accounts.accounts import Accounts
+    from everkept.accounts.accounts import Accounts
     from everkept.transports.token_auth import Entrance
 
     accounts = Accounts(app.library, app.clock)
@@ -173,7 +173,7 @@ def _entrance(app: App) -> "Entrance":
 
 def _offer(app: App, dispatcher: Dispatcher) -> "Offer":
     """What is served beside the protocol, and what watches over it."""
-    from everkept.app.access_log import FOLDER, AccessLog
+    from everkept.accounts.access_log import FOLDER, AccessLog
     from everkept.transports.access_audit import audit
     from everkept.transports.http import Offer
     from everkept.transports.metrics import Metrics, health_routes

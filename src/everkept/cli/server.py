@@ -48,7 +48,7 @@ def resume(start: "Start") -> bool:
     except KeyboardInterrupt:
         sys.exit(130)
     except EverkeptError as error:
-        from everkept.cli.running import report
+        from everkept.cli.runner import report
 
         sys.exit(report(error, as_json="--json" in sys.argv))
     return True
@@ -102,7 +102,7 @@ def _check_gateway(settings: Settings, named: str | None) -> None:
             value=named,
         )
     if chosen == (GATEWAY,):
-        from everkept.app.gateway.file import load
+        from everkept.app.gateway_file import load
 
         load(gateway_target(settings))
 

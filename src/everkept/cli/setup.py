@@ -10,7 +10,7 @@ import click
 
 from everkept.cli.options import OF_THE_ENGINE, common, settings_from
 from everkept.cli.render import console, table_of
-from everkept.cli.running import print_json
+from everkept.cli.runner import print_json
 from everkept.clients.changing import Change, Done, made, planned, undone
 from everkept.clients.entries import Part, ServerPart
 from everkept.clients.hook_entries import HooksPart

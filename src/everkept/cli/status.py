@@ -10,26 +10,23 @@ from rich.table import Table
 from rich.text import Text
 
 from everkept.app.app import App
-from everkept.app.care.server import copies_kept
 from everkept.app.engines import Left, left_elsewhere, standby_of
-from everkept.app.gateway.beside import names_beside
-from everkept.app.gateway.overview import GatewayOverview, overview
-from everkept.app.keeping import Pair
-from everkept.app.team import team
-from everkept.cli.charts import bars
+from everkept.app.gateway_overview import GatewayOverview, names_beside, overview
+from everkept.app.overview import team
+from everkept.care.database_server import copies_kept
 from everkept.cli.options import common
-from everkept.cli.recalled import print_pairs
-from everkept.cli.render import console
-from everkept.cli.running import command_session, expect_project, print_json, run_with_app
+from everkept.cli.render import bars, console, print_pairs
+from everkept.cli.runner import command_session, expect_project, print_json, run_with_app
 from everkept.core.conditions import Condition
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.core.times import ago, iso, now, parsed
 from everkept.core.upstreams import Usage
 from everkept.errors import Refused
-from everkept.hooks.files.faults import recent
-from everkept.hooks.files.jobs import Jobs
-from everkept.hooks.places import hooks_folder
+from everkept.hooks.files import recent
+from everkept.hooks.worker_queue import Jobs
+from everkept.hooks.workspace import hooks_folder
+from everkept.jobs.maintenance import Pair
 from everkept.settings import load, title_of
 from everkept.tools.schema import to_json
 

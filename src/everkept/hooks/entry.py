@@ -13,10 +13,10 @@ from time import sleep, time_ns
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.hooks.ending import end_after
+from everkept.hooks.time_limit import end_after
 
 if TYPE_CHECKING:  # paths and settings take longer to load than most prompts take to read
-    from everkept.hooks.model import Answer, Handler, HookEvent
+    from everkept.hooks.events import Answer, Handler, HookEvent
     from everkept.settings import Settings
 
 LEAVING = ("PreCompact", "SessionEnd")
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     try:
         call = parsed(argv)
         if call.is_worker:
-            from everkept.hooks.leaving.worker import main as work
+            from everkept.hooks.worker import main as work
             from everkept.settings import load
 
             work(load(call.flags))
@@ -104,7 +104,7 @@ def answer(call: Call) -> None:
     name = name_of(call.event, facts)
     if name not in HANDLED or (name == PROMPT and _is_idle(prompt_of(facts))):
         return
-    from everkept.hooks.answers import written
+    from everkept.hooks.events import written
 
     said = written(name, _handled(event_from(name, facts), call))
     if said:
@@ -115,7 +115,7 @@ def answer(call: Call) -> None:
 
 def _is_idle(prompt: str) -> bool:
     """Return whether a prompt asks for nothing: most do, and end before settings are loaded."""
-    from everkept.hooks.prompting.prompts import read
+    from everkept.hooks.prompts import read
 
     return read(prompt) is None
 
@@ -123,19 +123,19 @@ def _is_idle(prompt: str) -> bool:
 def handler_of(event: str) -> "Handler | None":
     """Each event loads its own handler alone; None for those that nobody handles."""
     if event == "SessionStart":
-        from everkept.hooks.starting.handling import session_start
+        from everkept.hooks.session_start import session_start
 
         return session_start
     if event == PROMPT:
-        from everkept.hooks.prompting.handling import user_prompt
+        from everkept.hooks.user_prompt import user_prompt
 
         return user_prompt
     if event in ("PostToolUse", "PostToolUseFailure"):
-        from everkept.hooks.noticing.handling import tool_used
+        from everkept.hooks.tool_use import tool_used
 
         return tool_used
     if event in LEAVING:
-        from everkept.hooks.leaving.handling import leaving
+        from everkept.hooks.session_end import leaving
 
         return leaving
     return None
@@ -153,8 +153,8 @@ def _refuse_mistyped(event: str) -> None:
 
 def note(call: Call, cause: BaseException | str) -> None:
     """Puts a fault down, where there is a data folder."""
-    from everkept.hooks.files.faults import record
-    from everkept.hooks.places import hooks_folder
+    from everkept.hooks.files import record
+    from everkept.hooks.workspace import hooks_folder
     from everkept.settings import NO_FILE, is_inside_hook, load
 
     if is_inside_hook():
@@ -184,9 +184,9 @@ def _handled(event: "HookEvent", call: Call) -> "Answer | None":
 def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Answer | None":
     from everkept.core.sync_runner import driven
     from everkept.engines.sqlite.read_only_library import reading_room
-    from everkept.hooks.files.ledger import Ledger
-    from everkept.hooks.model import Around
-    from everkept.hooks.places import hooks_folder, project_of
+    from everkept.hooks.events import Around
+    from everkept.hooks.files import Ledger
+    from everkept.hooks.workspace import hooks_folder, project_of
     from everkept.settings import files_folder
 
     folder = files_folder(settings)
@@ -209,9 +209,9 @@ def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Ans
 
 def _keep_house(settings: "Settings", now: int) -> None:
     """Sees to what others have left; the answer counts more."""
-    from everkept.hooks.files.ledger import sweep
-    from everkept.hooks.leaving.waking import wake
-    from everkept.hooks.places import hooks_folder
+    from everkept.hooks.files import sweep
+    from everkept.hooks.worker_queue import wake
+    from everkept.hooks.workspace import hooks_folder
 
     with suppress(OSError):
         sweep(hooks_folder(settings), now)

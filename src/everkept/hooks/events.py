@@ -1,14 +1,58 @@
-"""A hook's JSON as an event: what is missing or of another type counts as not said."""
+"""An event of a hook, read from its JSON, and the answer as Claude Code reads it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from everkept.errors import InvalidInput
-from everkept.hooks.model import HookEvent
+from everkept.values import Value, field
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from everkept.core.ports import ReadingRoom
+    from everkept.hooks.files import Ledger
+    from everkept.settings import Settings
+
+
+class HookEvent(Value):
+    """One event of an assistant; what an event does not have is empty."""
+
+    name: str
+    session: str = ""
+    folder: "Path | None" = None  # where the assistant works
+    transcript: "Path | None" = None
+    source: str = ""  # SessionStart: startup, resume, clear, compact, fork
+    prompt: str = ""  # UserPromptSubmit
+    tool: str = ""  # PostToolUse, PostToolUseFailure
+    tool_input: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tool_response: Any = None
+    error: str = ""  # PostToolUseFailure
+    is_interrupt: bool = False
+    reason: str = ""  # SessionEnd
+
+
+class Answer(Value):
+    """What the assistant is given as context; it may be empty."""
+
+    context: str = ""
+
+
+class Around(Value):
+    """What a handler works with.
+
+    `run` ends a coroutine over `room`. `room` is None where nothing is stored yet. `ledger` knows
+    what this session was given before.
+    """
+
+    settings: "Settings"
+    room: "ReadingRoom | None"
+    ledger: "Ledger"
+    now: int  # microseconds since 1970
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+Handler = Callable[[HookEvent, Around], Answer | None]
 
 
 def event_from(name: str, facts: Mapping[str, Any]) -> HookEvent:
@@ -75,3 +119,20 @@ def _path(facts: Mapping[str, Any], key: str) -> "Path | None":
 
     value = _text(facts, key)
     return Path(value) if value and "\0" not in value else None
+
+
+# Longer ones are put into a file by the client, with a preview of it in their place.
+MOST_CONTEXT = 8_000  # characters
+
+
+def written(event: str, answer: Answer | None) -> bytes:
+    """What is printed; nothing where there is nothing to say. Raises InvalidInput."""
+    context = "" if answer is None else answer.context
+    if not context:
+        return b""
+    if len(context) > MOST_CONTEXT:  # cut off it would have lost the end of its fence
+        raise InvalidInput(
+            f"The context has {len(context)} characters, and may have {MOST_CONTEXT}."
+        )
+    told = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+    return (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

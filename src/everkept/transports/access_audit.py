@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 from urllib.parse import unquote
 
-from everkept.app.access_log import LISTENING, LONGEST, Access, AccessLog, clipped_ids, clipped_name
+from everkept.accounts.access_log import (
+    LISTENING,
+    LONGEST,
+    Access,
+    AccessLog,
+    clipped_ids,
+    clipped_name,
+)
 from everkept.app.resources import PROJECT_GRAPH
 from everkept.core.accounts import Account
 from everkept.core.commits import touching

@@ -34,7 +34,7 @@ from everkept.transports.presentation import described, resource, told_to
 from everkept.values import Value
 
 if TYPE_CHECKING:  # loaded when they are asked for
-    from everkept.app.gateway.gateway import Gateway
+    from everkept.app.gateway import Gateway
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from everkept import __version__
-from everkept.app.access_log import LONGEST, Access, AccessLog, clipped_ids
-from everkept.app.peering.sharing import Shared, SharedSearch
+from everkept.accounts.access_log import LONGEST, Access, AccessLog, clipped_ids
+from everkept.app.peer_search import Shared, SharedSearch
 from everkept.core.accounts import Account, acting_as
 from everkept.core.peers import (
     INFO_PATH,

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from math import ceil
 
-from everkept.app.accounts.accounts import Unknown
-from everkept.app.tokens import hashed
+from everkept.accounts.accounts import Unknown
+from everkept.accounts.bearer_tokens import hashed
 from everkept.core.accounts import Account
 from everkept.core.peers import PEER_PATHS
 from everkept.errors import EverkeptError

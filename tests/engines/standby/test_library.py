@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from accounts import without_id
-from everkept.app.accounts.accounts import UNKNOWN, Accounts
-from everkept.app.tokens import revoke_token
+from everkept.accounts.accounts import UNKNOWN, Accounts
+from everkept.accounts.bearer_tokens import revoke_token
 from everkept.core.accounts import Account
 from everkept.core.conditions import answering
 from everkept.core.ports import Token

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from accounts import account_called
-from everkept.app.accounts.accounts import Accounts
-from everkept.app.accounts.guarding import GuardedLibrary
-from everkept.app.accounts.homes import home_name
-from everkept.app.accounts.rights import rights_of
+from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.accounts import Accounts
+from everkept.accounts.grants import rights_of
+from everkept.accounts.private_stores import home_name
 from everkept.core.accounts import Account, acting_as
 from everkept.core.projects import Project
 from everkept.core.records import Where

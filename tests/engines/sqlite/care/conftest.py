@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from data_folders import filled
-from everkept.app.care.findings import Patient
+from everkept.care.findings import Patient
 from everkept.core.times import now
 from everkept.settings import load
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from data_folders import backed_up, everything, filled, statement
-from everkept.app.care.doctor import check_projects
-from everkept.app.care.findings import Finding, Patient, mended
+from everkept.care.doctor import check_projects
+from everkept.care.findings import Finding, Patient, mended
 from everkept.core.times import now
 from everkept.engines.sqlite.care.care import OLD_BACKUP
 from everkept.engines.sqlite.library import SqliteLibrary

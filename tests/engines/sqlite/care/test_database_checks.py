@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from data_folders import backed_up, everything, filled, statement
-from everkept.app.care.doctor import check_databases
-from everkept.app.care.findings import Finding, Patient, mended
+from everkept.care.doctor import check_databases
+from everkept.care.findings import Finding, Patient, mended
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.values import replace

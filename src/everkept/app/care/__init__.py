@@ -1,1 +1,0 @@
-"""Care for what is stored: backups, bringing them back, and a look at what is wrong."""

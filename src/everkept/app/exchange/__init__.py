@@ -1,1 +1,0 @@
-"""Everything as files that people read and git compares: written, and taken in again."""

@@ -1,0 +1,381 @@
+"""The gateway: its tools as the file has them now, over the servers behind them."""
+
+import asyncio
+import logging
+import time
+from asyncio import sleep as pause
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from everkept.app import gateway_file
+from everkept.app.gateway_file import refuse_clashes
+from everkept.app.pass_through import Passing
+from everkept.core.sessions import Call, Report
+from everkept.core.times import Clock
+from everkept.core.upstreams import JSON, Reach, Upstream
+from everkept.errors import EverkeptError, visible
+from everkept.families.gateway.model import GatewayConfig
+from everkept.families.gateway.toolset import GatewayTools
+from everkept.settings import Settings, gateway_target, upstream_environment
+from everkept.tools.tool import Result, Tool
+from everkept.tools.toolset import Toolset, combined, filtered
+from everkept.values import Value, replace
+
+
+class Busy:
+    """An upstream that knows how many calls it has, and ends after the last."""
+
+    def __init__(self, reach: Reach, upstream: Upstream) -> None:
+        self.reach = reach
+        self._upstream = upstream
+        self._calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @property
+    def name(self) -> str:
+        return self.reach.name
+
+    def start(self) -> None:
+        self._upstream.start()
+
+    async def tools(self) -> list[JSON]:
+        return await self._upstream.tools()
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
+    ) -> JSON:
+        self._calls += 1
+        self._is_idle.clear()
+        try:
+            return await self._upstream.call(tool, arguments, report)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._is_idle.set()
+
+    def on_tools_changed(self, tell: Callable[[], None]) -> None:
+        self._upstream.on_tools_changed(tell)
+
+    async def retire(self) -> None:
+        """Lets the calls under way come to an end, then closes."""
+        try:
+            await self._is_idle.wait()  # each call has a time limit of its own
+        finally:
+            await self._upstream.close()
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+
+FAULTY = "The gateway's file has a fault: tell the user to run `everkept gateway check`."
+INTERVAL = 1.0  # seconds between two looks at the file
+PAUSES = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between looks at what a server has
+LISTING = 5.0  # seconds that a list of tools waits for servers that are passed through
+
+Open = Callable[[Reach], Upstream]
+
+log = logging.getLogger(__name__)
+
+
+class Counting(Protocol):
+    """Where calls are counted."""
+
+    def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None: ...
+
+
+class _Served(Value):
+    """What one state of the file came to."""
+
+    config: GatewayConfig
+    upstreams: Mapping[str, Busy]
+    mapped: list[Tool]
+    passing: Passing
+
+    def tools(self) -> list[Tool]:
+        return [*self.mapped, *self.passing.tools()]
+
+
+class Gateway:
+    """Tools made from a file, which may change under way. Close it when done.
+
+    A file that cannot be used leaves what was before, and its `fault`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        open_upstream: Open,
+        counting: Counting,
+        clock: Clock,
+        taken: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`taken` gives the names of the tools that these are served beside."""
+        self.path = path
+        self.fault: EverkeptError | None = None
+        self._open = open_upstream
+        self._counting = counting
+        self._clock = clock
+        self._taken = taken
+        self._served: _Served | None = None
+        self._seen: gateway_file.State | None = None
+        self._is_loaded = False
+        self._is_welcome = False
+        self._revision = 0
+        self._joined: dict[bool, tuple[int, Toolset]] = {}
+        self._listeners: set[Callable[[], None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: dict[str, bool] = {}  # upstreams, and whether to look once more
+
+    @property
+    def instructions(self) -> str | None:
+        """What its file has to say to assistants, or that there is something wrong with it."""
+        self._load_once()
+        if self.fault is not None:
+            return FAULTY
+        return self._served.config.instructions if self._served else None
+
+    @property
+    def failures(self) -> Mapping[str, EverkeptError]:
+        """Why servers that are passed through did not say what they have, by name."""
+        return self._served.passing.failures if self._served else {}
+
+    def failure_behind(self, name: str) -> EverkeptError | None:
+        """Why a tool is not there, where it may be one of a server that never answered."""
+        return self._served.passing.failure_behind(name) if self._served else None
+
+    def check(self) -> None:
+        """Raises what is wrong with the file."""
+        self._load_once()
+        if self.fault is not None:
+            raise self.fault
+
+    def tools(self) -> list[Tool]:
+        """Those that are known now."""
+        self._load_once()
+        return self._served.tools() if self._served else []
+
+    def beside(self, own: Toolset, *, only_reads: bool) -> Toolset:
+        """Our own tools, and then those of the gateway."""
+        self._load_once()
+        known = self._joined.get(only_reads)
+        if known is None or known[0] != self._revision:
+            tools = self.tools()
+            offered = filtered(tools, lambda tool: tool.only_reads) if only_reads else tools
+            known = self._joined[only_reads] = (self._revision, combined(own, offered))
+        return known[1]
+
+    async def refresh(self, patience: float | None = LISTING) -> None:
+        """Asks the servers that are passed through what they have; one that takes long keeps what
+        it had, and listeners are told when it has answered."""
+        self._load_once()
+        served = self._served
+        if served is not None:
+            upstreams = served.passing.upstreams
+            await asyncio.gather(*(self._look(served, name, patience) for name in upstreams))
+
+    def start(self, *, at_once: bool) -> None:
+        """Watches the file; the servers that are to be there from the start wait for the first
+        client, unless they are wanted at once."""
+        self._spawn(self._watch(), "gateway gateway_file")
+        if at_once:
+            self.welcome()
+
+    def welcome(self) -> None:
+        """A client is there that is to have these tools."""
+        if not self._is_welcome:
+            self._is_welcome = True
+            if self._wants_start():
+                self._load_once()
+                self._start_upstreams()
+
+    def on_change(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Has `tell` called when the tools have changed; returns the way to end that."""
+        self._listeners.add(tell)
+        return lambda: self._listeners.discard(tell)
+
+    async def close(self) -> None:
+        self._listeners.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._served is not None:
+            upstreams = self._served.upstreams.values()
+            await asyncio.gather(*(upstream.close() for upstream in upstreams))
+
+    def _load_once(self) -> None:
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._seen = gateway_file.state(self.path)
+            self._load()
+
+    def _load(self) -> bool:
+        """Whether the tools are others than before; what cannot be used leaves them."""
+        try:
+            config, warnings = gateway_file.load(self.path)
+            refuse_clashes(self.path, config, self._taken())
+        except EverkeptError as error:
+            self.fault = error
+            log.warning("gateway: %s", visible(str(error)))
+            return False
+        self.fault = None
+        before = self._served
+        if before is not None and before.config == config:
+            return False
+        for warning in warnings:
+            log.info("gateway: %s, %s", self.path, visible(str(warning)))
+        self._served = served = self._serving(config, dict(before.upstreams) if before else {})
+        self._revision += 1
+        return before is None or _listings(before) != _listings(served)
+
+    def _serving(self, config: GatewayConfig, before: dict[str, Busy]) -> _Served:
+        """Servers that are reached as before stay connected."""
+        upstreams: dict[str, Busy] = {}
+        for name, each in config.upstreams.items():
+            kept = before.get(name)
+            if kept is not None and kept.reach == each.reach:
+                upstreams[name] = before.pop(name)
+            else:
+                upstreams[name] = Busy(each.reach, self._open(each.reach))
+                upstreams[name].on_tools_changed(lambda name=name: self._look_again(name))
+        for retired in before.values():
+            self._spawn(retired.retire(), f"end of upstream {retired.name}")
+        family = GatewayTools(config, upstreams)
+        mapped = [self._counted(tool) for tool in family.mapped_tools()]
+        taken = {*self._taken(), *(tool.name for tool in mapped)}
+        return _Served(config, upstreams, mapped, Passing(config, family, taken, self._counted))
+
+    def _counted(self, tool: Tool) -> Tool:
+        async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
+            started = time.perf_counter()
+            try:
+                result = await tool.run(call, arguments)
+            except Exception:  # a call that was cancelled neither went well nor failed
+                self._count(tool.name, started, failed=True)
+                raise
+            self._count(tool.name, started, failed=result.is_error)
+            return result
+
+        return replace(tool, run=run)
+
+    def _count(self, tool: str, started: float, *, failed: bool) -> None:
+        elapsed = (time.perf_counter() - started) * 1000
+        self._counting.note(tool, elapsed, failed=failed, at=self._clock())
+
+    async def _look(self, served: _Served, upstream: str, patience: float | None) -> bool:
+        try:
+            is_changed = await served.passing.look(upstream, patience)
+        except TimeoutError:
+            self._look_again(upstream)
+            return False
+        if is_changed and served is self._served:
+            self._revision += 1
+        return is_changed
+
+    def _look_again(self, upstream: str) -> None:
+        """After an upstream was connected anew, or said that its tools are others."""
+        if upstream in self._looking:
+            self._looking[upstream] = True
+        elif self._served is not None and upstream in self._served.passing.upstreams:
+            self._looking[upstream] = True
+            self._spawn(self._looked_again(upstream), f"tools of upstream {upstream}")
+
+    async def _looked_again(self, upstream: str) -> None:
+        pauses = iter(PAUSES)
+        try:
+            while self._looking[upstream] and (served := self._served) is not None:
+                self._looking[upstream] = False
+                if upstream in served.passing.upstreams and await self._look(
+                    served, upstream, None
+                ):
+                    self._tell()
+                # A server that never stops saying that its tools have changed is asked seldom.
+                await pause(next(pauses, PAUSES[-1]))
+        finally:
+            del self._looking[upstream]
+
+    async def _watch(self) -> None:
+        unsure: gateway_file.State | None = None
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                unsure = self._look_at_file(unsure)
+            except Exception:
+                # A fault in one look must not end the watch.
+                log.exception("gateway: could not look at %s", self.path)
+
+    def _look_at_file(self, unsure: gateway_file.State | None) -> gateway_file.State | None:
+        """Returns the state that did not make sense: it may be half written, and gets another
+        look before a word is said."""
+        self._load_once()
+        now = gateway_file.state(self.path)
+        if now == self._seen:
+            return None
+        if unsure != now and not self._makes_sense():
+            return now
+        self._seen = now
+        if self._load():
+            self._tell()
+        if self._is_welcome:
+            self._start_upstreams()
+        return None
+
+    def _makes_sense(self) -> bool:
+        try:
+            gateway_file.load(self.path)
+        except EverkeptError:
+            return False
+        return True
+
+    def _wants_start(self) -> bool:
+        try:
+            upstreams = gateway_file.load(self.path).config.upstreams.values()
+        except EverkeptError:
+            return False
+        return any(upstream.reach.starts_at_once for upstream in upstreams)
+
+    def _start_upstreams(self) -> None:
+        for upstream in self._served.upstreams.values() if self._served else ():
+            if upstream.reach.starts_at_once:
+                upstream.start()
+
+    def _tell(self) -> None:
+        for tell in list(self._listeners):
+            tell()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("gateway: %s failed", task.get_name(), exc_info=error)
+
+
+def _listings(served: _Served) -> list[JSON | None]:
+    """With where tools are passed through from, since what these are is not known yet."""
+    passing: list[JSON | None] = [
+        {name: each.pass_through} for name, each in served.config.upstreams.items()
+    ]
+    return [*(tool.listing for tool in served.mapped), *passing]
+
+
+def build_gateway(
+    settings: Settings, own: Callable[[], Toolset], usage: Counting, clock: Clock
+) -> Gateway:
+    """Reads no file and starts no server: that happens when its tools are first asked for."""
+
+    def taken() -> set[str]:
+        return {name for tool in own() for name in (tool.name, *tool.aliases)}
+
+    return Gateway(gateway_target(settings), _open, usage, clock, taken)
+
+
+def _open(reach: Reach) -> Upstream:
+    from everkept.upstreams.upstream import open_upstream
+
+    return open_upstream(reach, upstream_environment())

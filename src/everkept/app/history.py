@@ -1,0 +1,228 @@
+"""Past conversations as commands see them: taken in, followed, left out, forgotten."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everkept.core.accounts import is_of_account
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Record, Where
+from everkept.core.search_ports import KEPT_SEARCHES, Search
+from everkept.core.times import Clock
+from everkept.core.transcripts import Transcripts
+from everkept.errors import NotFound
+from everkept.families.history.model import CODE, CONVERSATION, TURN, HistoryOptions
+from everkept.jobs.indexer import Indexer
+from everkept.values import Value
+
+if TYPE_CHECKING:
+    from everkept.families.history.importing.counts import Imported
+    from everkept.families.history.importing.forgetting import Forgotten
+
+EXCLUDED = "history.excluded "  # begins the notes of folders that commands have excluded
+
+Progress = Callable[[int, int], None]
+
+
+class Wanted(Value):
+    """What is to be taken in; an empty field does not restrict."""
+
+    sources: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    since: int | None = None
+
+
+class Overview(Value):
+    """How much is kept of past conversations."""
+
+    conversations: int
+    turns: int
+    code: int
+    without_vectors: int
+    database_size_bytes: int
+
+
+class Past:
+    """Reads transcripts into the store of past conversations, and takes what is there out."""
+
+    def __init__(
+        self,
+        library: Library,
+        transcripts: Callable[[Sequence[str]], Transcripts],
+        indexer: Indexer,
+        clock: Clock,
+        options: HistoryOptions,
+    ) -> None:
+        """`transcripts` is given the folders that are known: some programs only hint at theirs."""
+        self._library = library
+        self._transcripts = transcripts
+        self._indexer = indexer
+        self._clock = clock
+        self._options = options
+        self._found: Transcripts | None = None
+
+    async def take_in(self, wanted: Wanted, report: Progress) -> "Imported":
+        """What is new in the transcripts since the last time, and nothing twice."""
+        from everkept.families.history.importing.importer import Importer
+
+        store = await self._library.history()
+        if self._found is None:  # it remembers what it saw, for whoever looks again and again
+            self._found = self._transcripts(list(await _conversations_of(store)))
+        found = await asyncio.to_thread(self._found.found, wanted.sources, wanted.files)
+        importer = Importer(store, self._clock, self._options)
+        return await importer.take_in(
+            found,
+            since=wanted.since,
+            excluded=self.excluded,
+            silences=self._library.silences,
+            report=report,
+        )
+
+    async def embed(self, report: Progress) -> int:
+        """Gives all that waits its vector now; says how many."""
+        return await self._indexer.drain(await self._library.history(), report)
+
+    async def waiting(self) -> int:
+        """How many texts have no vector yet; none where nothing gets one."""
+        embedder = self._indexer.embedder
+        if embedder is None:
+            return 0
+        store = await self._library.history()
+        return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+
+    async def overview(self) -> Overview:
+        store = await self._library.history()
+        counts = await store.count()
+        return Overview(
+            conversations=len(await _kept(store)),
+            turns=counts.get(TURN, 0),
+            code=counts.get(CODE, 0),
+            without_vectors=await self.waiting(),
+            database_size_bytes=await store.size(),
+        )
+
+    async def conversations_of_folders(self) -> dict[str, int]:
+        """How many are kept of each folder that is known."""
+        return await _conversations_of(await self._library.history())
+
+    @property
+    def excluded_always(self) -> tuple[str, ...]:
+        """The folders that settings leave out."""
+        return self._options.excluded
+
+    async def excluded(self) -> tuple[str, ...]:
+        """The folders that commands have excluded; those of the settings come on top."""
+        notes = await self._library.notes(EXCLUDED)
+        return tuple(key.removeprefix(EXCLUDED) for key in notes)
+
+    async def exclude(self, folder: str) -> bool:
+        """Takes nothing in from there any more; False where that was so already."""
+        is_known = await self._library.note(EXCLUDED + folder) is not None
+        await self._library.set_note(EXCLUDED + folder, str(self._clock()))
+        return not is_known
+
+    async def include(self, folder: str) -> bool:
+        """Takes it in again, with the next import; False where it was not excluded.
+
+        What was forgotten stays so.
+        """
+        is_known = await self._library.note(EXCLUDED + folder) is not None
+        await self._library.set_note(EXCLUDED + folder, None)
+        return is_known
+
+    async def folders(self, project: str) -> dict[str, int]:
+        """The folders that a name means to somebody who wants to forget it, with how many
+        conversations each has. Raises NotFound."""
+        from everkept.families.history.search.filters import nearest_project, projects_named
+
+        store = await self._library.history()
+        counts = await _conversations_of(store)
+        found = projects_named(project, list(counts))
+        if not found:
+            near = nearest_project(project, list(counts))
+            hint = f"Did you mean {near}?" if near else "`everkept history list` shows folders."
+            raise NotFound("project", project, hint=hint)
+        return {folder: counts[folder] for folder in found}
+
+    async def forget(
+        self, folders: Sequence[str], conversations: Sequence[str], report: Progress
+    ) -> "Forgotten":
+        """Removes conversations for good. They are not taken in again, and nothing of these
+        folders is any more."""
+        from everkept.families.history.importing.forgetting import forget
+
+        store = await self._library.history()
+        for folder in topmost(folders):  # first: no import may bring back what is just going
+            await self.exclude(folder)
+        return await forget(
+            store, self._clock, projects=folders, conversations=conversations, report=report
+        )
+
+    async def titles(self, conversations: Sequence[str]) -> list[str]:
+        """What these are called; of one whose project is off, its id is all that is told.
+
+        Raises NotFound for one that there is not.
+        """
+        from everkept.families.history.search.folder_filter import reachable
+
+        store = await self._library.history()
+        found = {record.id: record for record in await store.get(conversations)}
+        for name in conversations:
+            if name not in found or found[name].kind != CONVERSATION:
+                hint = "`everkept history list` shows ids; they begin with conv_."
+                raise NotFound("conversation", name, hint=hint)
+        past = await reachable(self._library, self._options)
+        return [
+            name if found[name].scope in past.hidden else found[name].name or name
+            for name in conversations
+        ]
+
+    async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
+        """The newest first, of all projects or of one; none of a project that is off."""
+        from everkept.families.history.search.folder_filter import reachable
+
+        past = await reachable(self._library, self._options)
+        scopes = () if project is None else tuple(await self.folders(project))
+        kept = await _kept(past.store, scopes)
+        kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
+        return kept[:limit]
+
+    async def searches(self, limit: int) -> list[Search]:
+        """The newest first, but those of sessions that were held in a project that is off, and
+        those that accounts have asked, which are theirs alone."""
+        from everkept.families.history.search.folder_filter import reachable
+
+        past = await reachable(self._library, self._options)
+        every = await self._library.searches(limit=KEPT_SEARCHES)
+        every = [search for search in every if not is_of_account(search.session)]
+        if not past.hidden:
+            return every[:limit]
+        where = Where(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
+        held_there = {each.session for each in await (await self._library.history()).scan(where)}
+        told = [each for each in every if each.session is None or each.session not in held_there]
+        return told[:limit]
+
+    async def forget_searches(self) -> int:
+        return await self._library.forget_searches()
+
+
+def topmost(folders: Sequence[str]) -> list[str]:
+    """Those that lie in no other of them: what holds for a folder holds for all below it."""
+    return [
+        folder
+        for folder in folders
+        if not any(folder.startswith((f"{o}/", f"{o}\\")) for o in folders)
+    ]
+
+
+async def _kept(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
+    """The conversations of which something is there."""
+    found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes))
+    return [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
+
+
+async def _conversations_of(store: RecordStore) -> dict[str, int]:
+    """How many are kept of each folder."""
+    return dict(Counter(record.scope for record in await _kept(store) if record.scope))

@@ -1,1 +1,0 @@
-"""Moving everything from one engine to another."""

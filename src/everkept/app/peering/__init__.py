@@ -1,1 +1,0 @@
-"""Asking other people's servers, and answering them."""

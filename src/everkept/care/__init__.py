@@ -1,0 +1,1 @@
+"""Care for what is stored: backup and restore, the doctor, audit and purge."""

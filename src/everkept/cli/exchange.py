@@ -1,0 +1,357 @@
+"""`everkept export` and `import`: everything as files, and files of other programs."""
+
+import asyncio
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from everkept.accounts.project_rule import DEFAULT_PROJECT
+from everkept.app.app import App
+from everkept.app.history import Wanted
+from everkept.cli.changes import settled
+from everkept.cli.moments import moment
+from everkept.cli.options import Folder, common
+from everkept.cli.runner import bar, command_session, print_json, run_with_app, told_if_interrupted
+from everkept.core.conditions import Answering, answering
+from everkept.core.sessions import Call
+from everkept.core.text import counted
+from everkept.errors import InvalidInput, StoreAway
+from everkept.exchange.exporter import Exported
+from everkept.exchange.exporter import export as write
+from everkept.exchange.server_memory import Imported, import_server_memory
+from everkept.families.history.importing.counts import Counts
+from everkept.families.history.importing.counts import Imported as Conversations
+from everkept.tools.schema import to_json
+
+
+def _expect_all_of_it(app: App, noted: Answering) -> None:
+    """An export is what people fall back on: what was last seen is not good enough."""
+    if noted.is_degraded or app.library.condition.waiting:
+        raise StoreAway(
+            "The database is away, or is being brought what was written before: not everything "
+            "can be exported now.",
+            hint="Try again when `everkept status` shows that nothing waits.",
+        )
+
+
+@click.command()
+@common
+@click.argument("folder", metavar="DIR", type=Folder())
+@click.option("--no-history", is_flag=True, help="Leave past conversations out.")
+@click.option("--no-accounts", is_flag=True, help="Leave out what is an account's alone.")
+def export(
+    as_json: bool,
+    folder: Path,
+    no_history: bool,
+    no_accounts: bool,
+    project: str | None,
+    **flags: Any,
+) -> None:
+    """Write all that is remembered, or one --project, into the folder DIR.
+
+    Markdown for people, and JSON lines that git compares well and `everkept import DIR` takes in
+    again. What an earlier export has left in DIR is brought up to date. What is forgotten is not
+    written; `everkept backup` keeps everything.
+    """
+
+    place = folder.resolve()
+
+    async def work(app: App) -> Exported:
+        if app.settings.data_dir.resolve() in (place, *place.parents):
+            raise InvalidInput(
+                f"{folder} lies inside the data folder.", hint="Name a folder outside of it."
+            )
+        with bar("Exporting") as progress, answering() as noted:
+            await app.library.projects()
+            _expect_all_of_it(app, noted)
+            written = await write(
+                app.library,
+                folder,
+                progress,
+                project=project,
+                history=not no_history,
+                accounts=not no_accounts,
+            )
+        _expect_all_of_it(app, noted)
+        return written
+
+    left = f"What is in {folder} may be older; the same command again brings it up to date."
+    with told_if_interrupted(lambda: left):
+        outcome = run_with_app(work, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Wrote {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')} of "
+        f"{counted(outcome.projects, 'project')} to {outcome.folder}."
+    )
+    if outcome.accounts:
+        click.echo(
+            f"  with what is theirs alone of {counted(len(outcome.accounts), 'account')}; "
+            "--no-accounts leaves it out"
+        )
+    if outcome.archived:
+        click.echo(
+            f"  not written, because archived: {', '.join(outcome.archived)}; "
+            "`everkept restore-project` brings one back",
+            err=True,
+        )
+    if outcome.off:
+        click.echo(f"  not written, because switched off: {', '.join(outcome.off)}", err=True)
+
+
+SHOWN_LINES = 10
+WATCH_INTERVAL = 2.0  # seconds between two looks at the transcripts
+
+
+class Imports(click.Group):
+    """A group whose argument may be a folder instead of a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        return "DIR", folder, args
+
+
+@click.group("import", cls=Imports, subcommand_metavar="DIR | COMMAND [ARGS]...")
+def import_() -> None:
+    """Take in what other programs keep, or the folder DIR of `everkept export`.
+
+    Doing it again adds only what is new. What was forgotten here stays forgotten, and where both
+    have changed, the newer counts.
+    """
+
+
+@click.command("DIR")
+@common
+@click.argument("folder", metavar="DIR", type=Folder())
+@click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
+@click.option(
+    "--account",
+    "same",
+    multiple=True,
+    metavar="NAME",
+    help="The account NAME here is the one in DIR: it gets what is its alone. Repeatable.",
+)
+def folder(
+    as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any
+) -> None:
+    """Take in the folder DIR that `everkept export` has written."""
+    from everkept.exchange.importer import Joined, take_in
+
+    async def work(app: App) -> Joined:
+        excluded = [*app.past.excluded_always, *await app.past.excluded()]
+        with bar("Importing") as progress:
+            outcome = await take_in(
+                app.library,
+                folder,
+                app.clock,
+                progress,
+                mask=app.settings.mask_secrets,
+                excluded=excluded,
+                folders=not no_folders,
+                same=same,
+            )
+        await settled(app, outcome.projects)
+        return outcome
+
+    with _resumable("imported"):
+        outcome = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Added {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')}, "
+        f"changed {outcome.updated}; {outcome.unchanged} were there already."
+    )
+    for count, what in (
+        (outcome.older, "newer here, and kept as they are"),
+        (outcome.forgotten, "forgotten here, and stay so"),
+        (outcome.left_out, "left out: excluded, switched off, or of something that is not here"),
+    ):
+        if count:
+            click.echo(f"  {count} {what}", err=True)
+    if outcome.off:
+        click.echo(f"  left out, because switched off: {', '.join(outcome.off)}", err=True)
+    for path, name in outcome.folders.items():
+        click.echo(f"  {path} is now the folder of {name}", err=True)
+    for user in outcome.accounts:
+        click.echo(f"  with what is {user}'s alone", err=True)
+    for user in outcome.strangers:
+        click.echo(
+            f"  left out what is {user}'s alone: there is no such account here, or another of that "
+            f"name. If it is the same person, `--account {user}` takes it in, where "
+            f"`everkept token --user {user}` has made the account",
+            err=True,
+        )
+    if outcome.masked:
+        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
+
+
+@import_.command("server-memory")
+@common
+@click.argument("file", type=click.Path(path_type=Path))
+def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
+    """Read the JSONL FILE of the official memory server into a project, by default `default`.
+
+    Running it again adds only what is new. Lines that cannot be read are reported and left out.
+    """
+
+    async def work(app: App) -> Imported:
+        call = Call(await command_session(app), "import")
+        store = await app.choice.to_write(call, None)
+        with bar("Importing") as progress:
+            mask = app.settings.mask_secrets
+            outcome = await import_server_memory(file, store, app.clock, progress, mask=mask)
+        await settled(app, [project or DEFAULT_PROJECT])
+        return outcome
+
+    with _resumable("imported"):
+        outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Added {outcome.entities} entities, {outcome.observations} observations and "
+        f"{outcome.relations} relations to {project or DEFAULT_PROJECT}."
+    )
+    if outcome.masked:
+        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
+    for item in outcome.unreadable[:SHOWN_LINES]:
+        click.echo(f"  line {item.line} was left out: {item.reason}", err=True)
+    if len(outcome.unreadable) > SHOWN_LINES:
+        rest = len(outcome.unreadable) - SHOWN_LINES
+        click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
+
+
+@import_.command("history")
+@common
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only of this program.")
+@click.option("--since", metavar="TIME", help="Only what was said since: 2026-03-01, last week, …")
+@click.option("--watch", is_flag=True, help="Go on, and take in what comes.")
+@click.option("--embed", is_flag=True, help="Make what is new found by meaning at once.")
+def history(
+    as_json: bool,
+    files: tuple[Path, ...],
+    sources: tuple[str, ...],
+    since: str | None,
+    watch: bool,
+    embed: bool,
+    **flags: Any,
+) -> None:
+    """Read the conversations that assistants have left on this machine.
+
+    It finds those of Claude Code, Codex CLI, Gemini CLI and Cursor by itself, or reads the FILES
+    that are named: `--source jsonl FILE` for lines with session, author, timestamp and text.
+    Running it again adds only what is new, and goes on where it was stopped.
+    """
+    wanted = Wanted(sources, files, moment(since, "since"))
+
+    async def once(app: App) -> Conversations:
+        with bar("Reading conversations") as progress:
+            outcome = await app.past.take_in(wanted, progress)
+        if embed:
+            with bar("Embedding") as progress:
+                embedded = await app.past.embed(progress)
+            if embedded and not as_json:
+                click.echo(f"Embedded {counted(embedded, 'text')}.")
+        return outcome
+
+    async def work(app: App) -> Conversations:
+        outcome = await once(app)
+        _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+        if watch:
+            click.echo("Watching for more; Ctrl-C ends it.", err=True)
+        while watch:
+            await asyncio.sleep(WATCH_INTERVAL)
+            latest = await once(app)
+            if not (latest.total.turns or latest.total.turns_changed):
+                continue
+            if as_json:
+                _tell_of(latest, await app.past.waiting(), as_json=True)
+            else:
+                when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
+                click.echo(f"{when}  {_news(latest.total)}")
+        return outcome
+
+    with _resumable("read"):
+        outcome = run_with_app(work, writes=True, **flags)
+    if files and _is_unreadable(outcome.total):
+        click.echo("everkept: nothing in it could be read as a conversation.", err=True)
+        sys.exit(1)
+
+
+@contextmanager
+def _resumable(done: str) -> Generator[None, None, None]:
+    """Tells who interrupts it that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Stopped; what was {done} is kept. Run it again to go on.", err=True)
+        raise
+
+
+def _is_unreadable(total: Counts) -> bool:
+    """Whether nothing could be made of the files that somebody named."""
+    found = total.turns + total.turns_changed + total.turns_left_out + total.unchanged
+    return not found and bool(total.failed or total.skipped)
+
+
+def _news(total: Counts) -> str:
+    parts = [(total.turns, "new turn"), (total.turns_changed, "changed turn")]
+    return ", ".join(counted(count, what) for count, what in parts if count)
+
+
+def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
+    total = outcome.total
+    if as_json:
+        print_json({**to_json(outcome), "total": to_json(total), "without_vectors": waiting})
+        return
+    if not total.transcripts:
+        click.echo("No conversations were found on this machine.")
+        return
+    click.echo(
+        f"Read {total.read} of {counted(total.transcripts, 'transcript')}"
+        f" ({total.unchanged} unchanged): {counted(total.conversations, 'new conversation')},"
+        f" {counted(total.turns, 'new turn')}, {counted(total.code, 'piece', 'pieces')} of code,"
+        f" {counted(total.decisions, 'decision')}."
+    )
+    for line in _remarks(total):
+        click.echo(f"  {line}", err=True)
+    for failure in outcome.failures[:SHOWN_LINES]:
+        click.echo(f"  {failure.name} could not be read: {failure.reason}", err=True)
+    if len(outcome.failures) > SHOWN_LINES:
+        rest = len(outcome.failures) - SHOWN_LINES
+        click.echo(f"  … and {rest} more; --json lists them all.", err=True)
+    if waiting:
+        click.echo(
+            f"{counted(waiting, 'text')} will be found by meaning once a server or "
+            "`everkept index` has embedded them; by words they are found now."
+        )
+
+
+def _remarks(total: Counts) -> Iterator[str]:
+    if total.turns_changed or total.turns_removed:
+        yield f"changed {counted(total.turns_changed, 'turn')}, removed {total.turns_removed}"
+    if total.conversations_left_out or total.turns_left_out:
+        yield (
+            f"left out {counted(total.conversations_left_out, 'conversation')}, "
+            f"{counted(total.turns_left_out, 'turn')}: "
+            "excluded, switched off, marked, forgotten, or too old"
+        )
+    if total.masked:
+        yield f"masked on the way in: {_listed(total.masked)}"
+    if total.skipped:
+        yield f"skipped records: {_listed(total.skipped)}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

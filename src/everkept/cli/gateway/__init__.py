@@ -1,1 +1,0 @@
-"""`everkept gateway`, and the gateway's tools as commands."""

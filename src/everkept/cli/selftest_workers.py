@@ -1,0 +1,392 @@
+"""The processes of a selftest: clients that write, and one that moves their projects away."""
+
+import json
+import random
+import string
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+from everkept.cli.selftest_ledger import Fact, Ledger
+from everkept.settings import unset_environment
+from everkept.values import Value, replace
+
+JSON = dict[str, Any]
+
+PROTOCOL = "2025-06-18"
+CLOSING = 5.0  # seconds that a server gets to end by itself
+
+
+class ServerGone(Exception):
+    """The server ended before it answered; whether it acted is unknown."""
+
+
+class CallFailed(Exception):
+    """The server answered, and said no."""
+
+    def __init__(self, code: str, message: str, *, retry_possible: bool = False) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.retry_possible = retry_possible
+
+
+class Wire:
+    """One server and the way to it. `kill` may come from any thread, the rest from one."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        log: IO[bytes] | int = subprocess.DEVNULL,
+    ) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+        )
+        self._requests = 0
+        self.waiting_since: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def initialize(self, name: str, version: str = "1") -> JSON:
+        answer = self.request(
+            "initialize",
+            {
+                "protocolVersion": PROTOCOL,
+                "capabilities": {},
+                "clientInfo": {"name": name, "version": version},
+            },
+        )
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return answer
+
+    def call(self, tool: str, arguments: JSON) -> JSON:
+        """The structured answer of a tool."""
+        result = self.request("tools/call", {"name": tool, "arguments": arguments})
+        structured: JSON = result.get("structuredContent") or {}
+        if result.get("isError"):
+            raise CallFailed(
+                structured.get("error", "tool_error"),
+                structured.get("message", str(result.get("content"))),
+                retry_possible=structured.get("retry_possible", False),
+            )
+        return structured
+
+    def request(self, method: str, params: JSON) -> JSON:
+        self._requests += 1
+        self.waiting_since = time.monotonic()
+        try:
+            self._send({"jsonrpc": "2.0", "id": self._requests, "method": method, "params": params})
+            answer = self._answer()
+        finally:
+            self.waiting_since = None
+        if "error" in answer:
+            raise CallFailed(str(answer["error"]["code"]), answer["error"]["message"])
+        return cast(JSON, answer["result"])
+
+    def kill(self) -> bool:
+        """Ends the server on the spot, without a chance to tidy up; False if it was gone."""
+        is_running = self._process.poll() is None
+        self._process.kill()
+        return is_running
+
+    def close(self) -> None:
+        """Ends the server as a client does, by closing its input; kills it if that is no use."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not sent to a dead server cannot be flushed
+                    pipe.close()
+        try:
+            process.wait(CLOSING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _send(self, message: JSON) -> None:
+        pipe = cast(IO[bytes], self._process.stdin)
+        try:
+            pipe.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+            pipe.flush()
+        except OSError as error:
+            raise ServerGone from error
+
+    def _answer(self) -> JSON:
+        """The answer to the last request; notifications on the way are skipped."""
+        pipe = cast(IO[bytes], self._process.stdout)
+        while True:
+            line = pipe.readline()
+            if not line.endswith(b"\n"):
+                raise ServerGone
+            message: JSON = json.loads(line)
+            if message.get("id") == self._requests and "method" not in message:
+                return message
+
+
+PROJECTS = ("trial one", "trial two")
+HUB = "hub"  # in each project; relations lead to it, and all writers describe it at once
+KIND = "trial"
+VERB = "belongs_to"
+
+MOVE_EVERY = 1.5  # seconds, on average
+ATTEMPTS = 200  # to put a project away or to bring it back
+
+_SENTENCE = """
+    the server keeps every memory of a project in one file and answers while others write because
+    readers never wait people ask for names dates decisions reasons tools owners places and limits
+"""
+_VOCABULARY = _SENTENCE.split()
+
+
+class Write(Value):
+    """A call that changes something, and the facts that it stores or removes."""
+
+    tool: str
+    arguments: JSON
+    stored: tuple[Fact, ...] = ()
+    removed: tuple[Fact, ...] = ()
+    is_shared: bool = False  # other writers may have stored the same before
+
+
+class Client:
+    """A server of its own, started again whenever it is gone."""
+
+    def __init__(self, data_dir: Path, name: str, log: IO[bytes]) -> None:
+        self._command = (
+            *(sys.executable, "-m", "everkept", "serve", "--data-dir", str(data_dir)),
+            *("--transport", "stdio", "--dialect", "everkept", "--toolsets", "graph"),
+        )
+        self._name = name
+        self._log = log
+        self.wire = self._start()
+
+    def call(self, tool: str, arguments: JSON) -> JSON:
+        return self.wire.call(tool, arguments)
+
+    def restart(self) -> None:
+        self.wire.close()
+        self.wire = self._start()
+        self.begin()
+
+    def begin(self) -> None:
+        self.wire.initialize("selftest", self._name)
+
+    def _start(self) -> Wire:
+        return Wire(self._command, environment=unset_environment(), log=self._log)
+
+
+class Writer:
+    """Writes, repeats or gives up what a kill left unanswered, and keeps the ledger."""
+
+    def __init__(self, client: Client, number: int, stop: threading.Event, chance: random.Random):
+        self.client = client
+        self.ledger = Ledger()
+        self.latencies: list[float] = []
+        self.refused = 0  # calls that met an archived or busy project, and were told so
+        self.problems: list[str] = []
+        self._stop = stop
+        self._chance = chance
+        self._number = number
+        self._made = 0
+        self._entities: dict[Fact, set[Fact]] = {}  # with what belongs to each
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            self._carry_out(self._next())
+
+    def _carry_out(self, write: Write) -> None:
+        project = write.arguments["project"]
+        is_first = True
+        while True:
+            started = time.perf_counter()
+            self.ledger.attempt(project)
+            try:
+                self.client.call(write.tool, write.arguments)
+            except ServerGone:
+                is_first = False
+                if not self._revive() or self._chance.random() < 0.5:
+                    self._abandon(write)
+                    return
+            except CallFailed as error:
+                self._note_failure(error)
+                if not is_first:
+                    self._abandon(write)
+                return
+            else:
+                self.latencies.append(time.perf_counter() - started)
+                self._acknowledge(write, surely_changed=is_first and not write.is_shared)
+                return
+
+    def _revive(self) -> bool:
+        """Whether there is a server again; it may be killed before it has answered once."""
+        while not self._stop.is_set():
+            try:
+                self.client.restart()
+            except ServerGone:
+                continue
+            return True
+        return False
+
+    def _note_failure(self, error: CallFailed) -> None:
+        if error.retry_possible or error.code == "project_archived":
+            self.refused += 1
+            self._stop.wait(0.002)
+        else:
+            self.problems.append(str(error))
+
+    def _acknowledge(self, write: Write, *, surely_changed: bool) -> None:
+        self.ledger.acknowledge(
+            write.arguments["project"],
+            stored=write.stored,
+            removed=write.removed,
+            surely_changed=surely_changed,
+        )
+        for fact in write.removed:
+            self._forget(fact)
+        if not write.is_shared:
+            for fact in write.stored:
+                self._entities.setdefault(Fact(fact.project, fact.entity), set()).add(fact)
+
+    def _abandon(self, write: Write) -> None:
+        for fact in write.removed:
+            self._forget(fact)
+        self.ledger.abandon((*write.stored, *write.removed))
+
+    def _forget(self, fact: Fact) -> None:
+        self._entities.pop(fact, None)
+        self._entities.get(Fact(fact.project, fact.entity), set()).discard(fact)
+
+    def _next(self) -> Write:
+        kind = self._chance.random()
+        if kind < 0.05:
+            return self._describe_hub()
+        if kind < 0.5 or not self._entities:
+            return self._create()
+        entity = self._chance.choice(list(self._entities)[-50:])
+        belongings = sorted(self._entities[entity] - {entity}, key=str)
+        if kind < 0.7:
+            return _observation(entity, self._text())
+        if kind < 0.85 and not any(fact.target for fact in belongings):
+            return _relation(entity)
+        if kind < 0.95 and belongings:
+            return _deletion(self._chance.choice(belongings))
+        return _deletion(entity, *belongings)
+
+    def _create(self) -> Write:
+        self._made += 1
+        entity = Fact(self._chance.choice(PROJECTS), f"writer {self._number} entity {self._made}")
+        texts = [self._text() for _ in range(2)]
+        described = {"name": entity.entity, "entity_type": KIND, "observations": texts}
+        observations = (Fact(entity.project, entity.entity, text=text) for text in texts)
+        return Write(
+            "create_entities",
+            {"project": entity.project, "entities": [described]},
+            stored=(entity, *observations),
+        )
+
+    def _describe_hub(self) -> Write:
+        """All writers count on together, so that the same text comes from several at once."""
+        self._made += 1
+        text = f"round {self._made // 20}"
+        return replace(_observation(Fact(self._chance.choice(PROJECTS), HUB), text), is_shared=True)
+
+    def _text(self) -> str:
+        # Letters alone: one word to the index, however it splits names.
+        unique = "".join(self._chance.choices(string.ascii_lowercase, k=12))
+        words = self._chance.choices(_VOCABULARY, k=self._chance.randint(7, 19))
+        return " ".join([unique, *words])
+
+
+class Mover:
+    """Archives and restores the projects while the writers write."""
+
+    def __init__(self, client: Client, stop: threading.Event, chance: random.Random) -> None:
+        self.client = client
+        self.moves = 0
+        self.problems: list[str] = []
+        self._stop = stop
+        self._chance = chance
+
+    def run(self) -> None:
+        while not self._stop.wait(self._chance.uniform(0.5, 1.5) * MOVE_EVERY):
+            project = self._chance.choice(PROJECTS)
+            is_away = self._move(project, "archive_project", "archived")
+            if is_away:
+                self._stop.wait(self._chance.uniform(0.0, 0.1))
+            # Also after an attempt that was given up: its server may have been killed in the act.
+            self._move(project, "restore_project", "active")
+            self.moves += is_away
+
+    def _move(self, project: str, tool: str, wanted: str) -> bool:
+        """Tries until it is done; only a restore goes on when the trial has ended."""
+        for _ in range(ATTEMPTS):
+            if self._stop.is_set() and wanted == "archived":
+                return False
+            try:
+                if self._status(project) == wanted:
+                    return True
+                self.client.call(tool, {"name": project})
+            except ServerGone:
+                self._revive()
+            except CallFailed as error:
+                if not error.retry_possible:
+                    self.problems.append(str(error))
+        self.problems.append(f"{tool} did not succeed in {ATTEMPTS} attempts")
+        return False
+
+    def _status(self, project: str) -> str:
+        listed = self.client.call("list_projects", {"status": "all"})["projects"]
+        return next(entry["status"] for entry in listed if entry["name"] == project)
+
+    def _revive(self) -> None:
+        try:
+            self.client.restart()
+        except ServerGone:
+            return  # the next call notices
+
+
+def _observation(entity: Fact, text: str) -> Write:
+    return Write(
+        "add_observations",
+        {
+            "project": entity.project,
+            "observations": [{"entity_name": entity.entity, "contents": [text]}],
+        },
+        stored=(replace(entity, text=text),),
+    )
+
+
+def _relation(entity: Fact) -> Write:
+    fact = replace(entity, target=HUB)
+    arguments = {"project": entity.project, "relations": [_relation_arguments(fact)]}
+    return Write("create_relations", arguments, stored=(fact,))
+
+
+def _relation_arguments(fact: Fact) -> JSON:
+    return {"from": fact.entity, "to": fact.target, "relation_type": VERB}
+
+
+def _deletion(fact: Fact, *belongings: Fact) -> Write:
+    """Of an observation, of a relation, or of an entity with what belongs to it."""
+    arguments: JSON = {"project": fact.project}
+    if fact.text is not None:
+        tool = "delete_observations"
+        arguments["deletions"] = [{"entity_name": fact.entity, "observations": [fact.text]}]
+    elif fact.target is not None:
+        tool = "delete_relations"
+        arguments["relations"] = [_relation_arguments(fact)]
+    else:
+        tool = "delete_entities"
+        arguments["names"] = [fact.entity]
+    return Write(tool, arguments, removed=(fact, *belongings))

@@ -1,1 +1,0 @@
-"""The trial behind `everkept selftest`: servers write, are killed, and are held to their word."""

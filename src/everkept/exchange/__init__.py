@@ -1,0 +1,1 @@
+"""Import, export and migration: everything in another form or another database."""

@@ -1,0 +1,416 @@
+"""Taking an export in: what is there already stays, however often it is done."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from everkept.accounts.private_stores import HomeStore
+from everkept.core.accounts import USERS, account_id, checked_account_name
+from everkept.core.commits import commit, retry
+from everkept.core.paths import Exclusion
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import (
+    AMENDABLE,
+    Batch,
+    Delete,
+    Insert,
+    Link,
+    Record,
+    Step,
+    Update,
+    Where,
+)
+from everkept.core.secrets import Masking
+from everkept.core.times import Clock
+from everkept.core.workspaces import key_of_workspace
+from everkept.errors import Conflict, NotFound
+from everkept.exchange.reader import Section, read_export
+from everkept.families.history.importing.graves import grave_id
+from everkept.families.history.importing.quiet import Quiet
+from everkept.families.history.model import SYMBOL, TURN
+from everkept.families.memories.identity import text_key
+from everkept.families.memories.joining import topped_up
+from everkept.families.memories.model import MEMORY
+from everkept.graph.entities import OBSERVATION, observation_key
+from everkept.values import Value, field, replace
+
+A_COMMIT = 150  # records or links: little and often, so that others write in between
+PAUSE = 0.004  # seconds between commits, for the same reason
+TOOL = "import"
+
+Progress = Callable[[int, int], None]
+_Name = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
+
+
+class Joined(Value, frozen=False):
+    """What became of the records and links of an export.
+
+    `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
+    something that is not here, or to a folder that is excluded or switched off. `off` are projects
+    that were left out because they are, and `folders` those that have got a project by it.
+    `accounts` are those whose own memories were in it, and `strangers` those that are not known
+    here, or not as the same, so that theirs were left out.
+    """
+
+    projects: list[str] = field(default_factory=list[str])
+    off: list[str] = field(default_factory=list[str])
+    folders: dict[str, str] = field(default_factory=dict[str, str])
+    accounts: list[str] = field(default_factory=list[str])
+    strangers: list[str] = field(default_factory=list[str])
+    records: int = 0
+    links: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    older: int = 0
+    forgotten: int = 0
+    left_out: int = 0
+    masked: list[str] = field(default_factory=list[str])
+
+
+async def take_in(
+    library: Library,
+    folder: Path,
+    clock: Clock,
+    progress: Progress,
+    *,
+    mask: bool = True,
+    excluded: Sequence[str] = (),
+    folders: bool = True,
+    same: Collection[str] = (),
+) -> Joined:
+    """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
+
+    Conversations of `excluded` folders are left out, and projects that are switched off. With
+    `folders`, a project gets the folders that it had, where no other has them. What is an account's
+    alone is for that very account, and for those of the same name that the caller says are the
+    `same`.
+    """
+    outcome = Joined()
+    sections = _of_the_known(
+        await asyncio.to_thread(read_export, folder),
+        await library.notes(USERS),
+        {checked_account_name(name) for name in same},
+        outcome,
+    )
+    sections = [each for each in sections if await _is_open(library, each, outcome)]
+    quiet = Quiet(await library.silences(), key_of_workspace)
+    rules = _Rules(Exclusion(excluded), quiet)
+    total = sum(section.records + section.links for section in sections)
+    for section in sections:
+        store = await _store(library, section, outcome, folders=folders)
+        of_section = _rules_of(section, rules)
+        joining = _Joining(store, clock, outcome, mask=mask, rules=of_section)
+        await joining.take_in(section, lambda done: progress(done, total))
+    return outcome
+
+
+def _of_the_known(
+    sections: Sequence[Section],
+    users: Mapping[str, str],
+    same: Collection[str],
+    outcome: Joined,
+) -> list[Section]:
+    """Without what was alone for somebody who is not known here: whoever has an account of that
+    name, or gets one next, would find it. `users` are the notes about who there is."""
+    named = {each.account: each.account_id for each in sections if each.account is not None}
+    for name, then in named.items():
+        known = account_id(users.get(USERS + name))
+        if known is None or (known != then and name not in same):
+            outcome.strangers.append(name)
+    return [each for each in sections if each.account not in outcome.strangers]
+
+
+def _rules_of(section: Section, rules: "_Rules") -> "_Rules | None":
+    """An account's past was in no folder of this machine: nothing is left out of that."""
+    if not section.is_history:
+        return None
+    return rules if section.account is None else _Rules(Exclusion(()), Quiet((), key_of_workspace))
+
+
+async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
+    """Whether it may be written; asked of all before anything is. Raises ProjectArchived."""
+    if section.name is None:
+        return True
+    try:
+        project = await library.project(section.name)
+    except NotFound:
+        return True
+    if project.is_off:
+        outcome.off.append(project.name)
+        return False
+    await library.open(project.name)
+    return True
+
+
+async def _store(
+    library: Library, section: Section, outcome: Joined, *, folders: bool
+) -> RecordStore:
+    if section.account is not None:
+        if section.account not in outcome.accounts:
+            outcome.accounts.append(section.account)
+        return HomeStore(library, "history" if section.is_history else "user", section.account)
+    if section.name is None:
+        return await (library.history() if section.is_history else library.user())
+    try:
+        project = await library.project(section.name)
+    except NotFound:
+        try:
+            project = await library.create(section.name, section.description)
+        except Conflict:  # another import was quicker
+            project = await library.project(section.name)
+    _, store = await library.open(project.name)
+    known = await library.workspaces_of(project)
+    for path in section.folders if folders else ():
+        if path not in known and (await library.assign_workspace(path, project)).id == project.id:
+            outcome.folders[path] = project.name
+    outcome.projects.append(project.name)
+    return store
+
+
+class _Joining:
+    """One store's share of it, in commits of which each can be the last."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        clock: Clock,
+        outcome: Joined,
+        *,
+        mask: bool,
+        rules: "_Rules | None",
+    ) -> None:
+        """`rules` are those of past conversations, where these are what is taken in."""
+        self._store = store
+        self._clock = clock
+        self._outcome = outcome
+        self._masking = Masking(enabled=mask)
+        self._rules = rules
+        self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
+
+    async def take_in(self, section: Section, report: Callable[[int], None]) -> None:
+        for records in section.record_chunks(A_COMMIT):
+            await self._commit(lambda chunk=records: self._records(chunk))
+            await self._breathe(report)
+        for links in section.link_chunks(A_COMMIT):
+            await self._commit(lambda chunk=links: self._links(chunk))
+            await self._breathe(report)
+
+    async def _breathe(self, report: Callable[[int], None]) -> None:
+        told = self._outcome
+        seen = told.records, told.links, told.updated, told.unchanged
+        report(sum(seen) + told.older + told.forgotten + told.left_out)
+        await asyncio.sleep(PAUSE)
+
+    async def _commit(self, plan: Callable[[], Awaitable["_Planned"]]) -> None:
+        async def attempt() -> _Planned:
+            planned = await plan()
+            steps, at = tuple(planned.steps), self._clock()
+            if steps:
+                is_derived = self._rules is not None
+                batch = Batch(steps, at, TOOL, derived=is_derived, copied=True)
+                await commit(self._store, batch)
+            return planned
+
+        planned = await retry(attempt)
+        self._here |= planned.here
+        for name, count in planned.counts.items():
+            setattr(self._outcome, name, getattr(self._outcome, name) + count)
+
+    async def _records(self, chunk: Sequence[Record]) -> "_Planned":
+        planned = _Planned()
+        records = [self._prepared(record) for record in chunk if not self._is_excluded(record)]
+        planned.count("left_out", len(chunk) - len(records))
+        ids = [record.id for record in records]
+        known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
+        named = await self._named(records, known)
+        unwanted = await self._unwanted(records) | await self._forgotten(records, known)
+        parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
+        live = {record.id for record in await self._store.get([each for each in parents if each])}
+        for record in records:
+            here = {**self._here, **planned.here} if planned.here else self._here
+            parent = here.get(record.parent, record.parent) if record.parent else None
+            there = known.get(record.id)
+            if there is not None:
+                self._meet(record, there, planned)
+            elif same := named.get(_name_of(replace(record, parent=parent))):
+                planned.here[record.id] = same.id
+                live.add(same.id)
+                self._join(record, same, planned)
+            elif record.id in unwanted or (record.parent and parent not in live):
+                planned.here[record.id] = None
+                planned.count("forgotten" if record.id in unwanted else "left_out")
+            else:
+                new = replace(record, parent=parent, facets=_renamed(record.facets, here))
+                planned.steps.append(Insert(replace(new, deleted_at=None)))
+                if new.name_key is not None:  # another may have become the same by being masked
+                    named[_name_of(new)] = replace(new, version=1)
+                if record.deleted_at is not None:
+                    planned.steps.append(Delete(record.ref))
+                else:
+                    live.add(record.id)
+                planned.count("records")
+        return planned
+
+    def _join(self, record: Record, same: Record, planned: "_Planned") -> None:
+        """A memory that is here under another id gets what it lacked."""
+        is_new = any(step == Insert(same) for step in planned.steps)
+        steps: list[Step] = []
+        if same.kind == MEMORY and not is_new:
+            steps, _ = topped_up(same, record, has_links=False)
+        planned.steps += steps
+        planned.count("updated" if steps else "unchanged")
+
+    def _is_excluded(self, record: Record) -> bool:
+        """Whether it is of a conversation that must not be taken in."""
+        if self._rules is None:
+            return False
+        if self._rules.exclusion.leaves_out(record.scope):
+            return True
+        return bool(record.scope) and (
+            self._rules.quiet.switched_off(record.scope) is not None
+            or (record.kind != SYMBOL and self._rules.quiet.covers(record.scope, record.at))
+        )
+
+    async def _unwanted(self, records: Sequence[Record]) -> set[str]:
+        """Turns that were forgotten here, each by itself or with its whole conversation."""
+        turns = [record for record in records if record.kind == TURN]
+        if not turns:
+            return set()
+        graves = {grave_id(turn.id): turn.id for turn in turns}
+        buried = await self._store.get(list(graves), include_deleted=True)
+        heads = await self._store.get(list({turn.parent for turn in turns if turn.parent}))
+        left_out = {head.id for head in heads if head.facets.get("left_out")}
+        return {graves[grave.id] for grave in buried} | {
+            turn.id for turn in turns if turn.parent in left_out
+        }
+
+    async def _named(
+        self, records: Sequence[Record], known: Mapping[str, Record], *, deleted: bool = False
+    ) -> dict[_Name, Record]:
+        """What is here under other ids, by what makes it the same thing; the newest of them."""
+        new = [r for r in records if r.id not in known and r.name_key is not None]
+        if not new:
+            return {}
+        where = Where(
+            kinds=tuple({r.kind for r in new}),
+            name_keys=tuple({r.name_key or "" for r in new}),
+            deleted=deleted,
+        )
+        found = await self._store.scan(where)
+        return {_name_of(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
+
+    async def _forgotten(self, records: Sequence[Record], known: Mapping[str, Record]) -> set[str]:
+        """What was forgotten here under another id, and was not told again since."""
+        gone = await self._named(records, known, deleted=True)
+        return {
+            record.id
+            for record in records
+            if record.name_key is not None
+            and (there := gone.get(_name_of(self._at_home(record)))) is not None
+            and (there.deleted_at or 0) >= record.updated_at
+        }
+
+    def _at_home(self, record: Record) -> Record:
+        """Under the parent that it has here."""
+        parent = self._here.get(record.parent, record.parent) if record.parent else None
+        return replace(record, parent=parent)
+
+    def _meet(self, record: Record, there: Record, planned: "_Planned") -> None:
+        if there.deleted_at is not None:
+            planned.here[record.id] = None
+            planned.count("unchanged" if record.deleted_at is not None else "forgotten")
+            return
+        values = {
+            name: getattr(record, name)
+            for name in AMENDABLE
+            if getattr(record, name) != getattr(there, name)
+        }
+        if record.updated_at > there.updated_at:
+            planned.steps.append(Update(there.id, values, there.version, record.updated_at))
+            planned.count("updated" if values else "unchanged")
+        elif not values:
+            planned.count("unchanged")
+        elif record.updated_at == there.updated_at:  # somebody has edited the file
+            planned.steps.append(Update(there.id, values, there.version))
+            planned.count("updated")
+        else:
+            planned.count("older")
+
+    async def _links(self, chunk: Sequence[Link]) -> "_Planned":
+        planned = _Planned()
+        links = [
+            replace(
+                link,
+                source=self._here.get(link.source, link.source) or "",
+                target=self._here.get(link.target, link.target) or "",
+            )
+            for link in chunk
+        ]
+        ends = list({end for link in links for end in (link.source, link.target) if end})
+        live = {record.id for record in await self._store.get(ends)}
+        known = {
+            link.id
+            for link in await self._store.get_links(
+                [link.id for link in links], include_deleted=True
+            )
+        }
+        sources = [link.source for link in links if link.source in live]
+        there = {_ends(link) for link in await self._store.links(sources, direction="out")}
+        for link in links:
+            if link.source not in live or link.target not in live:
+                planned.count("left_out")
+            elif link.id in known or _ends(link) in there:
+                planned.count("unchanged")
+            else:
+                planned.steps.append(Insert(link))
+                there.add(_ends(link))
+                planned.count("links")
+        return planned
+
+    def _prepared(self, record: Record) -> Record:
+        """Without secrets, which an export that somebody else has made may hold, and under the key
+        that its text has, which somebody may have edited."""
+        text = self._masking.text(record.text)
+        self._outcome.masked = sorted({*self._outcome.masked, *self._masking.kinds})
+        if record.kind == MEMORY:
+            return replace(record, text=text, name_key=text_key(text))
+        if record.kind == OBSERVATION and record.name_key == observation_key(record.text):
+            return replace(record, text=text, name_key=observation_key(text))
+        return replace(record, text=text)
+
+
+class _Rules(Value):
+    """Which conversations are not taken in."""
+
+    exclusion: Exclusion
+    quiet: Quiet
+
+
+class _Planned(Value, frozen=False):
+    """Steps, and what is to be remembered and counted once they are committed."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    here: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + by
+
+
+def _name_of(record: Record) -> _Name:
+    return record.kind, record.name_key or "", record.variant, record.parent
+
+
+def _ends(link: Link) -> tuple[str, str, str]:
+    return link.source, link.verb, link.target
+
+
+def _renamed(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """A facet that names another record names the one that is here instead."""
+    if not here:
+        return facets
+    return {
+        name: here.get(value) or value if isinstance(value, str) else value
+        for name, value in facets.items()
+    }

@@ -1,1 +1,0 @@
-"""What happens once a session has ended or lost its context."""

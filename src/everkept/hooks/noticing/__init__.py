@@ -1,1 +1,0 @@
-"""What is remembered of what an assistant does, without being asked."""

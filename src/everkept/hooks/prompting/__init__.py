@@ -1,1 +1,0 @@
-"""What a prompt is answered with: something from the past, a hint where to look, or nothing."""

@@ -1,1 +1,0 @@
-"""What a session is told when it starts."""

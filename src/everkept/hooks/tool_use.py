@@ -1,0 +1,163 @@
+"""PostToolUse and PostToolUseFailure: failures, what mended them, and edits, remembered quietly."""
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from everkept.hooks.events import Answer, Around, HookEvent
+from everkept.hooks.files import Trail
+from everkept.hooks.notices import NOTICED_BY
+from everkept.hooks.workspace import hooks_folder
+from everkept.values import Value
+
+if TYPE_CHECKING:
+    from everkept.hooks.notices import Notice
+
+SHELLS = ("Bash", "PowerShell")
+EDITORS = ("Edit", "MultiEdit", "NotebookEdit", "Write")
+USED = "PostToolUse"
+
+
+def tool_used(event: HookEvent, around: Around) -> Answer | None:
+    """Most of it is worth nothing, and that is found out before anything is loaded or opened."""
+    settings = around.settings
+    if not settings.automatic_memories or settings.read_only or not event.session.strip():
+        return None
+    if event.tool in SHELLS:
+        return _ran(event, around)
+    if event.tool in EDITORS and event.name == USED:
+        _edited(event, around)
+    return None
+
+
+def _edited(event: HookEvent, around: Around) -> None:
+    from everkept.hooks.notices import edit
+
+    file = _file(event)
+    if file is not None:
+        trail = _trail(event, around)
+        trail.edited(file)
+        _store(edit(file), event, around, trail)
+
+
+def _ran(event: HookEvent, around: Around) -> Answer | None:
+    from everkept.hooks.commands import essence, is_trivial, outcome_of, purpose
+
+    command = event.tool_input.get("command")
+    if not isinstance(command, str) or not command.strip() or is_trivial(command):
+        return None
+    aim = purpose(command)
+    outcome = outcome_of(event, aim)
+    if outcome is None:
+        return None
+    run = _Run(essence(command), aim, event, around, _trail(event, around))
+    return run.failed(outcome.output) if outcome.failed else run.worked()
+
+
+class _Run(Value):
+    """A command that has ended, in the session that ran it.
+
+    The trail is told first: what cannot be stored in time happened all the same.
+    """
+
+    command: str
+    purpose: str | None
+    event: HookEvent
+    around: Around
+    trail: Trail
+
+    def failed(self, output: str) -> Answer | None:
+        from everkept.hooks.commands import telling_lines
+        from everkept.hooks.notices import failure
+        from everkept.hooks.repairs import mended_before
+
+        lines = telling_lines(self._discreet(output))
+        self.trail.failed(self.command)
+        self._store(failure(self._shown, lines))
+        return mended_before(lines, self.event, self.around)
+
+    def worked(self) -> None:
+        from everkept.hooks.notices import repair, success
+
+        if self.trail.is_failing(self.command):
+            files = self.trail.edited_since_failure(self.command)
+            self.trail.worked(self.command)
+            self._store(repair(self._shown, files, self._said()))
+        elif self.purpose is not None and not self.trail.has_worked(self.command):
+            self.trail.worked(self.command)
+            self._store(success(self._shown, self.purpose))
+
+    @property
+    def _shown(self) -> str:
+        """Masked before it is shortened: half a secret looks like none."""
+        if not self.around.settings.mask_secrets:
+            return self.command
+        from everkept.hooks.repairs import without_secrets
+
+        return without_secrets(self.command)
+
+    def _discreet(self, output: str) -> str:
+        if not self.around.settings.mask_secrets:
+            return output
+        from everkept.hooks.repairs import without_those_of
+
+        return without_those_of(self.command, output)
+
+    def _said(self) -> list[str]:
+        from everkept.hooks.notices import failure_head
+        from everkept.hooks.repairs import said_of_failure
+
+        return said_of_failure(failure_head(self._shown), self.event, self.around)
+
+    def _store(self, notice: "Notice") -> None:
+        _store(notice, self.event, self.around, self.trail)
+
+
+def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> None:
+    """Once a session: the same text again is the memory that is there."""
+    if trail.is_full or trail.is_kept(notice.text):
+        return
+    # All that follows takes a tenth of a second to load.
+    import asyncio
+
+    from everkept.app.quick_store import note
+    from everkept.errors import Refused
+    from everkept.families.memories.model import Source
+    from everkept.families.memories.new_memory import NewMemory
+
+    wanted = NewMemory(
+        content=notice.text,
+        type="episodic",
+        scope=notice.scope,
+        importance=notice.importance,
+        session=event.session.strip(),
+        tags=notice.tags,
+        source=Source(tool=NOTICED_BY, file=notice.file),
+    )
+    try:
+        asyncio.run(note(around.settings, event.folder, wanted))
+    except Refused as error:  # no fault: the session is full, or the project was switched off
+        if "limit" in error.facts:
+            trail.full()
+    else:
+        trail.kept(notice.text)
+
+
+def _trail(event: HookEvent, around: Around) -> Trail:
+    return Trail(hooks_folder(around.settings), event.session)
+
+
+def _file(event: HookEvent) -> str | None:
+    """The file as the project calls it, where it belongs to it and is worth a memory."""
+    from everkept.core.workspaces import checkout_of
+    from everkept.hooks.notices import is_worth_a_memory
+
+    given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
+    if not isinstance(given, str) or not given or event.folder is None:
+        return None
+    try:
+        root = checkout_of(event.folder) or event.folder.resolve()
+        inside = (event.folder / Path(given)).resolve().relative_to(root)
+    except (OSError, ValueError):  # outside of it, or no path at all
+        return None
+    file = PurePosixPath(inside.as_posix())
+    return str(file) if file.parts and is_worth_a_memory(file) else None

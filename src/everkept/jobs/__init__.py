@@ -1,0 +1,1 @@
+"""Background work: vectors, maintenance, counts, and the files of a graph."""

@@ -1,0 +1,272 @@
+import errno
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everkept.accounts import access_log
+from everkept.accounts.access_log import (
+    BEGUN,
+    LISTENING,
+    LONGEST,
+    MOST_IDS,
+    Access,
+    AccessLog,
+    accesses,
+    clipped_ids,
+    clipped_name,
+    noted_of_owner,
+)
+from everkept.core.locks import FileLock
+from everkept.errors import Conflict, StorageFull, Unavailable
+from everkept.values import replace
+from records import DAY_ONE, MILLISECOND
+
+READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
+TEXTS = st.text(st.characters(), max_size=20)
+
+
+def calls(written: AccessLog) -> list[str]:
+    found = [access for access in written.read() if access is not None]
+    return [access.call for access in found]
+
+
+@given(what=TEXTS, client=TEXTS, ids=st.lists(TEXTS, max_size=3))
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, what: str, client: str, ids: list[str]
+) -> None:
+    written = AccessLog(tmp_path_factory.mktemp("log"))
+    access = replace(READ, what=what, client=client, ids=tuple(ids), count=len(ids))
+    written.write(access)
+    assert list(written.read()) == [access]
+
+
+def test_nothing_is_there_before_the_first_call(tmp_path: Path) -> None:
+    assert list(AccessLog(tmp_path / "none").read()) == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_only_the_user_of_the_server_may_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "access"
+    AccessLog(folder).write(READ)
+    rights = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "access.jsonl")]
+    assert rights == [0o700, 0o600] or os.name != "posix"
+
+
+def test_files_are_turned_over_and_the_oldest_go(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path, most_bytes=1_000, most_files=3)
+    for number in range(100):
+        written.write(replace(READ, call=str(number), at=DAY_ONE + number * MILLISECOND))
+    files = list(tmp_path.glob("*.jsonl"))
+    assert len(files) <= 3
+    assert sum(path.stat().st_size for path in files) < 3 * 1_500
+    left = calls(written)
+    assert left == [str(number) for number in range(100 - len(left), 100)]
+    assert len(left) > 4
+
+
+def test_several_writers_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    def write(writer: int) -> None:
+        own = AccessLog(tmp_path, most_bytes=5_000, most_files=10_000)
+        for number in range(100):
+            own.write(replace(READ, call=f"{writer}-{number}"))
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = {f"{writer}-{number}" for writer in range(4) for number in range(100)}
+    assert sorted(calls(AccessLog(tmp_path))) == sorted(everything)
+
+
+def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    written.write(READ)
+    with (tmp_path / "access.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"at": "2026')
+    written.write(replace(READ, call="2"))
+    found, broken, _ = accesses(written, most=10)
+    assert ([access.call for access in found], broken) == (["1", "2"], 1)
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '{"call": 1}', "null", '"text"'])
+def test_what_is_no_line_of_ours_is_counted_as_broken(tmp_path: Path, line: str) -> None:
+    (tmp_path / "access.jsonl").write_text(f"{line}\n\n", encoding="utf-8")
+    assert accesses(AccessLog(tmp_path), most=10) == ([], 1, 0)
+
+
+def test_what_cannot_be_written_is_an_error_that_does_not_say_where(tmp_path: Path) -> None:
+    place = tmp_path / "taken"
+    place.write_text("no folder", encoding="utf-8")
+    with pytest.raises(Unavailable) as caught:
+        AccessLog(place).write(READ)
+    assert str(tmp_path) not in json.dumps(caught.value.envelope())
+
+
+def test_a_disk_that_is_full_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: whole(file, data[: len(data) // 2]))
+    with pytest.raises(StorageFull) as caught:
+        AccessLog(tmp_path).write(READ)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+
+
+def test_calls_are_found_by_user_project_and_time(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    later = DAY_ONE + 10 * MILLISECOND
+    for access in (
+        replace(READ, call="1"),
+        replace(READ, call="2", user="ben"),
+        replace(READ, call="3", project="q", project_id="7"),
+        replace(READ, call="4", at=later),
+    ):
+        written.write(access)
+
+    def found(most: int = 10, **wanted: Any) -> list[str]:
+        return [access.call for access in accesses(written, most=most, **wanted)[0]]
+
+    assert found() == ["1", "2", "3", "4"]
+    assert found(user="ben") == ["2"]
+    assert found(project="q") == found(project="7") == ["3"]
+    assert found(since=later) == ["4"]
+    assert found(most=2) == ["3", "4"]
+
+
+def test_a_call_that_changed_something_is_shown_once_as_it_ended(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    written.write(replace(READ, outcome=BEGUN))
+    written.write(replace(READ, call="2", outcome=BEGUN))
+    written.write(replace(READ, outcome="ok", count=1, ids=("a",)))
+    found = accesses(written, most=10).calls
+    assert [(access.call, access.outcome) for access in found] == [("1", "ok"), ("2", BEGUN)]
+
+
+def test_a_line_that_was_written_before_projects_had_ids_in_it_is_read(tmp_path: Path) -> None:
+    fields = READ.as_json()
+    del fields["project_id"]
+    (tmp_path / "access.jsonl").write_text(json.dumps(fields) + "\n", encoding="utf-8")
+    assert list(AccessLog(tmp_path).read()) == [READ]
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "\U0001f375" * 10_000, "\\" * 10_000])
+def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -> None:
+    name = clipped_name(text) or ""
+    ids = clipped_ids(f"{number} {text}" for number in range(2 * MOST_IDS))
+    long = replace(READ, what=name, project=name, project_id=name, client=text[:LONGEST], ids=ids)
+    AccessLog(tmp_path).write(long)
+    assert len(ids) == MOST_IDS
+    assert (tmp_path / "access.jsonl").stat().st_size < 50_000
+
+
+def test_a_line_waits_for_whoever_is_writing(tmp_path: Path) -> None:
+    AccessLog(tmp_path).write(READ)
+    lock = FileLock(tmp_path / "access.lock")
+    assert lock.take()
+    writing = threading.Thread(target=AccessLog(tmp_path).write, args=(READ,))
+    writing.start()
+    writing.join(0.05)
+    assert writing.is_alive()
+    assert calls(AccessLog(tmp_path)) == ["1"]
+    lock.release()
+    writing.join(20)
+    assert calls(AccessLog(tmp_path)) == ["1", "1"]
+
+
+def test_who_never_gets_a_turn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "PATIENCE", 0.01)
+    AccessLog(tmp_path).write(READ)
+    lock = FileLock(tmp_path / "access.lock")
+    assert lock.take()
+    with pytest.raises(Unavailable):
+        AccessLog(tmp_path).write(READ)
+    lock.release()
+    assert calls(AccessLog(tmp_path)) == ["1"]
+
+
+def test_it_is_known_since_when_lines_are_kept_once_some_are_gone(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path, most_bytes=500, most_files=3)
+    written.write(READ)
+    assert written.cut_off_at() is None
+    for number in range(1, 20):
+        written.write(replace(READ, at=DAY_ONE + number * MILLISECOND))
+    oldest = next(access for access in written.read() if access is not None)
+    assert written.cut_off_at() == oldest.at > DAY_ONE
+
+
+def test_calls_that_may_have_touched_a_record_are_counted(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    ids = [str(number) for number in range(MOST_IDS + 1)]
+    named = clipped_ids(ids)
+    written.write(replace(READ, count=len(ids), ids=named))
+    written.write(replace(READ, call="2", outcome=BEGUN))  # and then the server was killed
+    written.write(replace(READ, call="3", outcome=BEGUN))
+    written.write(replace(READ, call="3", count=1, ids=("other",)))
+    written.write(replace(READ, call="4", user="ben", count=2, ids=(ids[-1], "other")))
+
+    def found(**wanted: Any) -> tuple[list[str], int]:
+        calls, _, unsure = accesses(written, most=10, **wanted)
+        return [access.call for access in calls], unsure
+
+    assert found(record=ids[-1]) == (["4"], 2)
+    assert found(record=ids[0]) == (["1"], 1)
+    assert found(record=ids[-1], user="ben") == (["4"], 0)
+    assert found() == (["1", "2", "3", "4"], 0)
+
+
+def test_a_stream_that_is_open_touches_no_record(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    written.write(replace(READ, outcome=LISTENING, count=2))
+    written.write(replace(READ, call="2", outcome="ok", count=2))
+    assert accesses(written, most=10, record="1") == ([], 0, 0)
+
+
+def noted(written: AccessLog) -> list[tuple[str, str | None, str, tuple[str, ...]]]:
+    found = [access for access in written.read() if access is not None]
+    assert {access.user for access in found} == {"owner"}
+    assert len({access.call for access in found}) == 1
+    return [(each.what, each.about, each.outcome, each.ids) for each in found]
+
+
+def test_what_the_owner_does_is_noted_before_and_after(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=["p"]) as ids:
+        assert noted(written) == [("account remove", "anna", BEGUN, ("p",))]
+        ids.append("q")
+    assert noted(written)[1:] == [("account remove", "anna", "ok", ("p", "q"))]
+
+
+def test_what_the_owner_could_not_do_is_noted_with_its_code(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with (
+        pytest.raises(Conflict),
+        noted_of_owner(written, lambda: DAY_ONE, "grant read", "anna"),
+    ):
+        raise Conflict("It is hers.")
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN, "conflict"]
+
+
+def test_what_the_owner_began_and_was_cut_short_in_is_noted_as_begun(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna"),
+    ):
+        raise KeyboardInterrupt
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN]
+
+
+def test_of_many_that_the_owner_touched_all_are_counted(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    ids = [str(number) for number in range(MOST_IDS + 1)]
+    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=ids):
+        pass
+    ended = accesses(written, most=1).calls[0]
+    assert (ended.count, len(ended.ids)) == (MOST_IDS + 1, MOST_IDS)

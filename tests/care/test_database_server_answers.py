@@ -1,0 +1,172 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from database_places import SERVERS, TITLES, named
+from everkept.app.engines import make_library, standby_of
+from everkept.care.database_server import check_database
+from everkept.care.findings import Finding, Patient
+from everkept.core.times import now
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import SetNote
+from everkept.settings import load
+from everkept.values import replace
+from processes import acting
+from surreal_server import PASSWORD, USER, fresh_namespace, shared
+
+NOBODY = "ws://127.0.0.1:1"  # where nothing listens
+
+
+def patient_with(folder: Path, password: str = PASSWORD, **flags: Any) -> Patient:
+    environment = {"EVERKEPT_DATABASE_PASSWORD": password} if "database_user" in flags else {}
+    return Patient(load({"data_dir": folder, "config": "none", **flags}, environment), now)
+
+
+def served(folder: Path, core: int, **more: Any) -> Patient:
+    places = {"database_url": shared(core).url, "namespace": fresh_namespace()}
+    return patient_with(folder, database_user=USER, **places, **more)
+
+
+def found(patient: Patient) -> list[Finding]:
+    return [*check_database(patient)]
+
+
+def left_waiting(patient: Patient, waiting: int, aside: int) -> None:
+    standby = standby_of(patient.settings)
+    assert standby is not None
+    standby.folder.mkdir(parents=True)
+
+    async def run() -> None:
+        journal = Journal(standby.journal)
+        numbers = [await journal.append(SetNote("key", "")) for _ in range(waiting + aside)]
+        for number in numbers[:aside]:
+            await journal.set_aside(number, "It is gone.")
+        await journal.close()
+
+    asyncio.run(run())
+
+
+def make_project(patient: Patient) -> None:
+    async def run() -> None:
+        library = make_library(patient.settings, now, standing_by=False)
+        await library.create("shop", "")
+        await library.close()
+
+    asyncio.run(run())
+
+
+def test_a_look_makes_no_schema_and_a_mistyped_one_is_a_problem(tmp_path: Path) -> None:
+    right = patient_with(tmp_path, "", **named("postgres"))
+    wrong = patient_with(tmp_path, "", **{**named("postgres"), "namespace": "nobodys"})
+    make_project(right)
+    for _ in range(2):
+        [finding] = found(wrong)
+        assert finding.severity == "problem"
+        assert 'no schema "nobodys"' in finding.what
+        assert right.settings.namespace in (finding.command or "")
+
+
+def test_files_of_ours_are_looked_at_elsewhere(patient: Patient) -> None:
+    assert found(patient) == []
+    in_memory = replace(patient.settings, deployment_mode="embedded-memory")
+    assert found(replace(patient, settings=in_memory)) == []
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_server_that_answers_is_told_with_its_version(tmp_path: Path, server: str) -> None:
+    patient = patient_with(tmp_path, **named(server))
+    make_project(patient)
+    [finding] = found(patient)
+    assert finding.severity == "ok"
+    assert TITLES[server] in finding.what
+    assert patient.settings.database_url is not None
+    assert patient.settings.database_url in finding.what
+    assert "1 project." in finding.what
+
+
+@pytest.mark.parametrize("address", [NOBODY, "postgresql://127.0.0.1:1/team"])
+def test_a_server_that_is_away_is_a_problem_and_is_not_stood_in_for(
+    tmp_path: Path, address: str
+) -> None:
+    [finding] = found(patient_with(tmp_path, database_url=address, database_user=USER))
+    assert finding.severity == "problem"
+    assert "127.0.0.1:1" in finding.what
+    assert finding.command
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
+    patient = patient_with(
+        tmp_path, "hunter2", database_user=USER, database_url=shared(2).url, namespace="x"
+    )
+    [finding] = found(patient)
+    assert finding.severity == "problem"
+    assert USER in f"{finding.what} {finding.command}" or "password" in finding.what
+    assert "hunter2" not in str(finding)
+
+
+@pytest.mark.parametrize(("waiting", "aside"), [(1, 0), (3, 1), (0, 2)])
+def test_writes_that_wait_and_those_that_were_set_aside_are_told(
+    tmp_path: Path, waiting: int, aside: int
+) -> None:
+    patient = served(tmp_path, 2)
+    left_waiting(patient, waiting, aside)
+    told = found(patient)[1:]
+    counts = {"advice": waiting, "problem": aside}
+    assert [(each.severity, int(each.what.split()[0])) for each in told] == [
+        (severity, count) for severity, count in counts.items() if count
+    ]
+    assert {each.command for each in told} == {"everkept journal"}
+
+
+def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:
+    patient = served(tmp_path, 2)
+    left_waiting(patient, 1, 0)
+    standby = standby_of(patient.settings)
+    assert standby is not None
+    standby.journal.write_bytes(b"scribbled over" * 1_000)
+    journal = Journal(standby.journal)
+    asyncio.run(journal.pending())
+    asyncio.run(journal.close())
+    [finding] = [each for each in found(patient) if each.severity == "problem"]
+    [moved] = standby.folder.glob("journal.damaged-*.db")
+    assert str(moved) in finding.what
+
+
+def test_an_engine_inside_the_program_is_looked_at_where_it_holds_something(
+    tmp_path: Path,
+) -> None:
+    patient = patient_with(tmp_path / "data", engine="surreal")
+    [finding] = found(patient)
+    assert (finding.severity, finding.what) == ("ok", "Nothing is stored yet.")
+    assert not (tmp_path / "data").exists()
+    make_project(patient)
+    [finding] = found(patient)
+    assert finding.severity == "ok"
+    assert "1 project." in finding.what
+
+
+def test_a_folder_that_a_server_has_open_is_no_problem(tmp_path: Path) -> None:
+    patient = patient_with(tmp_path, engine="surreal")
+    with acting("surreal_holders:fill", tmp_path / "surreal") as holder:
+        assert holder.hear() is not None
+        [finding] = found(patient)
+    assert finding.severity == "advice"
+    assert "in use by another process" in finding.what
+
+
+def test_files_that_cannot_be_read_are_a_problem(tmp_path: Path) -> None:
+    patient = patient_with(tmp_path, engine="surreal")
+    (tmp_path / "surreal" / "wal").mkdir(parents=True)
+    [finding] = found(patient)
+    assert finding.severity == "problem"
+    assert "version 3" in finding.what
+
+
+def test_writes_for_a_server_that_is_not_used_any_more_are_told(tmp_path: Path) -> None:
+    left_waiting(patient_with(tmp_path, database_url="ws://old:8000"), 2, 1)
+    [finding] = found(patient_with(tmp_path))
+    assert finding.severity == "advice"
+    assert "2 waiting, 1 set aside" in finding.what

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from everkept.care.findings import care_of
+from everkept.errors import Refused
+from everkept.settings import load
+from everkept.values import replace
+
+TEAM = "postgresql://db.example.com/team"
+
+
+def test_an_engine_without_files_has_nothing_to_care_for(tmp_path: Path) -> None:
+    settings = load({"data_dir": tmp_path, "config": "none"}, {})
+    assert care_of(settings).folder == tmp_path
+    with pytest.raises(Refused, match="kept in memory"):
+        care_of(replace(settings, deployment_mode="embedded-memory"))
+
+
+@pytest.mark.parametrize(
+    ("more", "command"),
+    [
+        (
+            {"database_user": "postgres"},
+            "pg_dump --schema=memory --format=custom --file=memory.dump "
+            f"--username=postgres {TEAM}",
+        ),
+        (
+            {"namespace": "Our-own", "database_user": "anna"},
+            "pg_dump '--schema=\"Our-own\"' --format=custom --file=Our-own.dump "
+            f"--username=anna {TEAM}",
+        ),
+    ],
+)
+def test_postgresql_is_copied_by_its_own_means(
+    tmp_path: Path, more: dict[str, str], command: str
+) -> None:
+    flags = {"data_dir": tmp_path, "config": "none", "database_url": TEAM, **more}
+    with pytest.raises(Refused, match="kept in PostgreSQL") as caught:
+        care_of(load(flags, {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}))
+    assert "hunter2" not in f"{caught.value} {caught.value.hint}"
+    assert f"`{command}`" in (caught.value.hint or "")

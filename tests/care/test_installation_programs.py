@@ -1,0 +1,139 @@
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from data_folders import filled
+from everkept.care.findings import Finding, Patient
+from everkept.care.installation import (
+    check_clients,
+    check_folders,
+    check_settings,
+    check_versions,
+    fits,
+)
+from everkept.clients.launchers import remember_launcher
+from everkept.errors import InvalidInput
+from everkept.values import replace
+
+US = (sys.executable, "-m", "everkept", "serve")
+
+
+def claude_code(home: Path, command: str, *arguments: str) -> None:
+    """Tells Claude Code of a server."""
+    entry = {"command": command, "args": arguments}
+    servers = {"mcpServers": {"everkept": entry}}
+    (home / ".claude.json").write_text(json.dumps(servers), encoding="utf-8")
+
+
+def worst(found: object) -> list[Finding]:
+    assert hasattr(found, "__iter__")
+    return [finding for finding in found if finding.severity != "ok"]
+
+
+def test_the_versions_here_are_fit(patient: Patient) -> None:
+    [finding] = check_versions(patient)
+    assert finding.severity == "ok"
+    assert "SQLite" in finding.what
+
+
+def test_a_package_that_is_missing_or_unfit_is_named(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    required = ["click<1", "no-such-package>=2", 'asyncssh>=99; extra == "ssh"', "rich>=13.9"]
+    required.append('surrealdb>=99; sys_platform == "none"')
+    monkeypatch.setattr(metadata, "requires", lambda _name: required)
+    found = worst(check_versions(patient))
+    assert [finding.severity for finding in found] == ["problem", "problem"]
+    assert "click" in found[0].what
+    assert "no-such-package" in found[1].what
+
+
+@pytest.mark.parametrize(
+    ("version", "limits", "expected"),
+    [
+        ("1.28.3", ">=1.20,<1.29", True),
+        ("1.29", ">=1.20,<1.29", False),
+        ("2.3.0rc1", ">=2.3,<2.4", True),
+        ("2.0", ">=2", True),
+        ("2", "==2.0", True),
+        ("1.9", ">=1.10", False),
+        ("3.54.1.0", ">=3.46", True),
+        ("1.0", "", True),
+    ],
+)
+def test_a_version_is_compared_number_by_number(version: str, limits: str, expected: bool) -> None:
+    assert fits(version, SpecifierSet(limits)) is expected
+
+
+def test_settings_that_cannot_be_used_are_a_problem(patient: Patient) -> None:
+    assert worst(check_settings(patient)) == []
+    wrong = InvalidInput("There is no setting `colour`.", hint="`everkept config` shows them.")
+    [finding] = check_settings(replace(patient, fault=wrong))
+    assert finding.severity == "problem"
+    assert finding.what == "There is no setting `colour`."
+
+
+def test_no_client_is_advice(patient: Patient) -> None:
+    [finding] = check_clients(patient)
+    assert finding.severity == "advice"
+    assert finding.command == "everkept setup CLIENT"
+
+
+def test_a_client_that_starts_us_is_well(patient: Patient, home: Path) -> None:
+    claude_code(home, *US)
+    [finding] = check_clients(patient)
+    assert finding.severity == "ok"
+    assert "Claude Code" in finding.what
+
+
+def test_a_program_that_is_not_there_is_a_problem(patient: Patient, home: Path) -> None:
+    claude_code(home, str(home / "gone" / "everkept"), "serve")
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "problem"
+    assert finding.command == "everkept setup claude-code"
+
+
+def test_a_launcher_that_was_moved_away_is_known_still(
+    patient: Patient, home: Path, data: Path
+) -> None:
+    launcher = str(home / "gone" / "run")
+    claude_code(home, launcher, "serve")
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "advice"
+    remember_launcher(data, launcher)
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "problem"
+    assert launcher in finding.what
+
+
+def test_a_client_with_another_data_folder_gets_advice(
+    patient: Patient, home: Path, data: Path
+) -> None:
+    claude_code(home, *US, "--data-dir", str(home / "elsewhere"))
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "advice"
+    assert str(home / "elsewhere") in finding.what
+    claude_code(home, *US, "--data-dir", str(data))
+    assert worst(check_clients(patient)) == []
+
+
+def test_a_configuration_that_cannot_be_read_is_told(patient: Patient, home: Path) -> None:
+    (home / ".claude.json").write_text("{ broken", encoding="utf-8")
+    found = worst(check_clients(patient))
+    assert any("Claude Code" in finding.what for finding in found)
+
+
+def test_data_in_the_usual_folder_beside_the_one_in_use_is_told(
+    patient: Patient, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert [*check_folders(patient)] == []
+    monkeypatch.setattr("everkept.settings.default_data_dir", lambda _: home / "usual")
+    filled(home / "usual", "other")
+    [finding] = check_folders(patient)
+    assert finding.severity == "advice"
+    assert str(home / "usual") in finding.what

@@ -1,0 +1,80 @@
+"""Past conversations to a hook, while a project is off."""
+
+from pathlib import Path
+
+import pytest
+
+from everkept.core.records import Record, Where
+from everkept.core.sync_runner import driven
+from everkept.core.workspaces import home_of
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.read_only_library import SqliteReadingRoom, reading_room
+from everkept.families.history.model import TURN
+from everkept.hooks.workspace import past_of
+from records import DAY_ONE, batch
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A repository with a worktree and a link to it beside it."""
+    folder = tmp_path / "shop"
+    (folder / ".git" / "worktrees" / "tree").mkdir(parents=True)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    pointer = f"gitdir: {folder / '.git' / 'worktrees' / 'tree'}\n"
+    (tree / ".git").write_text(pointer, encoding="utf-8")
+    (tmp_path / "link").symlink_to(folder)
+    return folder
+
+
+def said_in(folder: Path) -> Record:
+    return Record(f"turn in {folder.name}", TURN, DAY_ONE, DAY_ONE, text="Hm.", scope=str(folder))
+
+
+async def filled(library: MemoryLibrary | SqliteLibrary, shop: Path) -> None:
+    names = ("shop", "tree", "link", "other")
+    history = await library.history()
+    await history.commit(batch(*(said_in(shop.parent / name) for name in names)))
+    home = home_of(shop)
+    assert home is not None
+    await library.assign_workspace(home.key, await library.create("shop", ""))
+
+
+async def told(room: MemoryLibrary | SqliteReadingRoom) -> set[str]:
+    past = await past_of(room)
+    assert past is not None
+    return {Path(record.scope).name for record in await past.scan(Where(kinds=(TURN,)))}
+
+
+async def test_nothing_of_a_project_that_is_off_is_told_whatever_its_folder_is_called(
+    shop: Path,
+) -> None:
+    library = MemoryLibrary()
+    await filled(library, shop)
+    assert await past_of(library) is await library.history()
+    await library.switch("shop", off=True)
+    assert await told(library) == {"other"}
+    await library.switch("shop", off=False)
+    assert await past_of(library) is await library.history()
+
+
+async def test_it_is_so_without_an_event_loop(shop: Path, tmp_path: Path) -> None:
+    library = SqliteLibrary(tmp_path / "data")
+    await filled(library, shop)
+    await library.switch("shop", off=True)
+    room = reading_room(tmp_path / "data")
+    assert room is not None
+    assert driven(told(room)) == {"other"}
+    await room.close()
+    await library.close()
+
+
+async def test_where_nothing_was_taken_in_there_is_no_past(tmp_path: Path) -> None:
+    library = SqliteLibrary(tmp_path / "data")
+    await library.create("shop", "")
+    room = reading_room(tmp_path / "data")
+    assert room is not None
+    assert await past_of(room) is None
+    await room.close()
+    await library.close()
