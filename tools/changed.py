@@ -17,7 +17,7 @@ SHARED = ("tests/support/", "tests/conftest.py", "pyproject.toml", "requirements
 PROMISES = {
     "core": ("contracts",),
     "engines": ("contracts", "journeys"),
-    "filestores": ("contracts",),
+    "files": ("contracts",),
     "transcripts": ("contracts",),
     "upstreams": ("contracts",),
 }

@@ -10,7 +10,7 @@ from everkept.core.sessions import Call, Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectArchived, ProjectOff
 from everkept.families.bank.banks import Bank
-from everkept.filestores.finding import Files
+from everkept.files.resolver import Files
 from records import batch, entity
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from everkept.core.files import FileInfo
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
-from everkept.filestores.locking import Terms
+from everkept.files.lease_lock import Terms
 from file_stores import Filing, cancel_at_once, outcome
 from path_attacks import ATTACKS
 

@@ -10,11 +10,11 @@ from broken_files import BreakingStores, Fuse
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput
+from everkept.families.bank.backup_tools import BackupTools
 from everkept.families.bank.banks import Bank, Banks
-from everkept.families.bank.care.backup_tools import BackupTools
-from everkept.families.bank.care.store_tools import StoreTools
 from everkept.families.bank.model import BankOptions
-from everkept.filestores.finding import Files
+from everkept.families.bank.store_tools import StoreTools
+from everkept.files.resolver import Files
 from everkept.tools.tool import Warned
 from memory_bank import Banking, bank_in
 from ssh_servers import LOOPBACK, Keys, asyncssh_server

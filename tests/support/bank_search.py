@@ -11,10 +11,9 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Record, Where
 from everkept.families.bank.banks import Bank, BankRecords
 from everkept.families.bank.model import SECTION, BankOptions
-from everkept.families.bank.search.index import SectionIndex, Synced
-from everkept.families.bank.search.ranking import BankSections
-from everkept.families.bank.search.tools import SearchTools
-from everkept.families.bank.search.writing import scope_of
+from everkept.families.bank.search_tools import SearchTools
+from everkept.families.bank.section_index import SectionIndex, Synced, scope_of
+from everkept.families.bank.section_search import BankSections
 from memory_bank import Banking, HomeRecords, bank_in
 
 Happens = Callable[[Batch], Awaitable[None]]

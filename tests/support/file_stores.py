@@ -14,8 +14,8 @@ from typing import Any
 
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError
-from everkept.filestores.local import LocalFiles
-from everkept.filestores.locking import Terms
+from everkept.files.lease_lock import Terms
+from everkept.files.local import LocalFiles
 from ssh_servers import SSHD, StoreAt, Stores, openssh_stores, ssh_stores
 
 

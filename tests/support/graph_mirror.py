@@ -20,13 +20,12 @@ from everkept.core.times import Clock, iso
 from everkept.core.undo import plan_undo
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound
-from everkept.families.bank.banks import Bank, BankRecords, Banks
+from everkept.families.bank.banks import Bank, BankRecords, Banks, Registry
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
 from everkept.families.bank.graph_model import attrs_of, public_id
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import BankOptions
-from everkept.families.bank.registry import Registry
-from everkept.filestores.finding import Files
+from everkept.files.resolver import Files
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import ensure_entities
 from memory_bank import Banking, bank_in

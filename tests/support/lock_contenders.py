@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from everkept.filestores.locking import Locks, Terms
+from everkept.files.lease_lock import Locks, Terms
 
 ROUNDS = 2  # how often each contender takes the lock
 LEASE = 30.0

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import asyncssh
 
 from everkept.core.files import FileStore
-from everkept.filestores.locking import Terms
-from everkept.filestores.ssh import SshConnections, SshOptions
+from everkept.files.lease_lock import Terms
+from everkept.files.resolver import SshConnections, SshOptions
 
 LOOPBACK = "127.0.0.1"
 SSHD = os.environ.get("TEST_SSHD")  # the program; `tools/openssh` sets it

@@ -24,12 +24,10 @@ from everkept.errors import (
     Refused,
     Unavailable,
 )
+from everkept.families.bank.bank_files import found_name
 from everkept.families.bank.banks import Bank, Banks, last_part
-from everkept.families.bank.care.care_tools import Surroundings
-from everkept.families.bank.files.bank_files import found_name
-from everkept.families.bank.files.names import matching
-from everkept.families.bank.files.texts import Stamp, as_shown, searched_files, stamp_of
-from everkept.families.bank.files.uris import GRAPH_VIEW, SCHEME, path_in, uri_of
+from everkept.families.bank.care_tools import Surroundings
+from everkept.families.bank.file_names import GRAPH_VIEW, SCHEME, matching, path_in, uri_of
 from everkept.families.bank.model import (
     ACTIVE,
     CORE_FILES,
@@ -40,9 +38,10 @@ from everkept.families.bank.model import (
     TODAYS_NAMES,
     BankOptions,
 )
+from everkept.families.bank.searched_files import Stamp, as_shown, searched_files, stamp_of
 from everkept.families.bank.toolset import BankFamily, Surface
-from everkept.filestores.finding import Files
-from everkept.filestores.ssh_place import SshOptions
+from everkept.files.resolver import Files
+from everkept.files.ssh_server import SshOptions
 from everkept.jobs.graph_files import BankCare
 from everkept.jobs.maintenance import Keeper
 from everkept.settings import AUTO, Settings, environment_names, remote_bank

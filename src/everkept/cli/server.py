@@ -79,7 +79,7 @@ def _check_places(settings: Settings) -> None:
     """Mistakes are told before anything starts, where they can be."""
     remote = remote_bank(settings)
     if remote is not None:
-        from everkept.filestores.finding import parsed_address
+        from everkept.files.resolver import parsed_address
 
         parsed_address(remote)
     for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):

@@ -1,15 +1,75 @@
-"""Which bank a call means, and where it lies."""
+"""The bank that a call means: a registered store, the session's bank, or a path in the call."""
 
+import json
+import posixpath
 from pathlib import PurePath
-from typing import Protocol
+from typing import Any, Literal, Protocol, cast
+from urllib.parse import quote
 
 from everkept.core.files import FileStore, FileStores
-from everkept.core.ports import RecordStore
+from everkept.core.ports import Library, RecordStore
 from everkept.core.sessions import Call
-from everkept.errors import NOWHERE, BankNotFound, Refused
+from everkept.errors import NOWHERE, BankNotFound, InvalidInput, NotFound, Refused
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
-from everkept.families.bank.registry import Registry
 from everkept.values import Value
+
+StoreKind = Literal["local", "remote"]
+_PREFIX = "bank store "
+
+
+class Registered(Value):
+    store_id: str
+    path: str  # of the folder around the bank, or of the bank itself
+    kind: StoreKind
+    registered_at: int
+    last_used_at: int
+
+
+class Registry:
+    """One note for each store, so that two who register at once do not undo each other."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    async def all(self) -> list[Registered]:
+        """In the order they were registered."""
+        notes = await self._library.notes(_PREFIX)
+        found = [_read(key.removeprefix(_PREFIX), value) for key, value in notes.items()]
+        return sorted(found, key=lambda store: (store.registered_at, store.store_id))
+
+    async def get(self, store_id: str) -> Registered:
+        value = await self._library.note(_PREFIX + store_id)
+        if value is None:
+            raise NotFound(
+                "store",
+                store_id,
+                message=f'Store "{store_id}" not found in registry.',
+                hint="list_stores shows what there is; register_store adds one.",
+            )
+        return _read(store_id, value)
+
+    async def put(self, store: Registered) -> None:
+        value = {
+            "path": store.path,
+            "kind": store.kind,
+            "registered_at": store.registered_at,
+            "last_used_at": store.last_used_at,
+        }
+        await self._library.set_note(
+            _PREFIX + store.store_id, json.dumps(value, ensure_ascii=False)
+        )
+
+    async def remove(self, store_id: str) -> bool:
+        """False where there was none."""
+        if await self._library.note(_PREFIX + store_id) is None:
+            return False
+        await self._library.set_note(_PREFIX + store_id, None)
+        return True
+
+
+def _read(store_id: str, value: str) -> Registered:
+    return Registered(store_id, **cast(dict[str, Any], json.loads(value)))
+
 
 SSH = "ssh://"
 # A folder with one of these is a bank; a progress.md alone may lie in any project.
@@ -159,3 +219,69 @@ def parent_of(address: str) -> str:
 
 def _is_ssh(address: str) -> bool:
     return address.startswith(SSH)
+
+
+async def reached(banks: Banks, path: str) -> str:
+    """The address of a folder that a caller may use; Refused for others."""
+    address = resolved(path, banks.options.place)
+    await banks.check_named(address)
+    return address
+
+
+def resolved(path: str, place: str | None) -> str:
+    """The address of a folder; relative paths begin at `place`, the folder of the start.
+
+    Where that is on another machine, so is every path that names none itself.
+    """
+    if "://" in path:
+        return _checked(path)
+    if place is not None and place.startswith(SSH):
+        return _there(path, place)
+    if path.startswith("~") or PurePath(path).is_absolute():
+        return path
+    if place is None:
+        raise InvalidInput(
+            f'"{path}" is relative, and no folder was chosen at the start.',
+            hint="Give an absolute path.",
+            argument="path",
+            value=path,
+        )
+    return str(_without_dots(PurePath(place) / path))
+
+
+def _checked(path: str) -> str:
+    """As it was given: once the bank's folder is joined to it, nobody knows it again.
+
+    What an address with an `@` lacks is told by who opens it, without what may be a password.
+    """
+    scheme, _, rest = path.partition("://")
+    if scheme.lower() != "ssh":
+        raise _invalid(f'"{scheme}://…" is no address that is known here.')
+    authority = rest.partition("/")[0]
+    if "@" not in authority:
+        raise _invalid(f'"{path}" names no {"user" if authority else "machine"}.')
+    return SSH + rest
+
+
+def _invalid(message: str) -> InvalidInput:
+    hint = "Give a path, or an address as in ssh://me@example.com/home/me/project."
+    return InvalidInput(message, hint=hint, argument="path")
+
+
+def _there(path: str, place: str) -> str:
+    host, slash, start = place.removeprefix(SSH).partition("/")
+    if path == "~" or path.startswith("~/"):
+        return f"{SSH}{host}/{quote(path)}"
+    joined = posixpath.normpath(posixpath.join(f"{slash}{start}" or "/", quote(path)))
+    return f"{SSH}{host}{joined}"
+
+
+def _without_dots(path: PurePath) -> PurePath:
+    """Names of the folder itself and of the one above are worked out, as people mean them."""
+    kept: list[str] = []
+    for part in path.parts[1:]:
+        if part == "..":
+            kept = kept[:-1]
+        elif part != ".":
+            kept.append(part)
+    return PurePath(path.anchor, *kept)

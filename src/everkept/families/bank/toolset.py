@@ -5,26 +5,25 @@ from collections.abc import Iterable
 from everkept.core.files import FileStores
 from everkept.core.ports import Indexing, Library
 from everkept.core.times import Clock
-from everkept.families.bank.banks import BankRecords, Banks
-from everkept.families.bank.care.backup_tools import BackupTools
-from everkept.families.bank.care.care_tools import CareTools, Surroundings
-from everkept.families.bank.care.store_tools import StoreTools
-from everkept.families.bank.context.file_tools import FileTools
-from everkept.families.bank.context.targeted import TargetedTools
+from everkept.families.bank.backup_tools import BackupTools
+from everkept.families.bank.banks import BankRecords, Banks, Registry
+from everkept.families.bank.care_tools import CareTools, Surroundings
+from everkept.families.bank.error_prefixes import phrased
+from everkept.families.bank.file_tools import FileTools
 from everkept.families.bank.graph.doc_pointers import DocPointerTools
 from everkept.families.bank.graph.tools import GraphTools
 from everkept.families.bank.mirror.mirror import Mirror
-from everkept.families.bank.mirror.tools import MirrorExtras, MirrorTools
+from everkept.families.bank.mirror.mirror_tools import MirrorExtras, MirrorTools
+from everkept.families.bank.mode_tools import ModeTools
 from everkept.families.bank.model import BankOptions
-from everkept.families.bank.modes.modes import tools_of
-from everkept.families.bank.modes.tools import ModeTools
-from everkept.families.bank.phrasing import phrased
-from everkept.families.bank.progress.thinking_tools import ThinkingTools
-from everkept.families.bank.progress.tools import ProgressTools
-from everkept.families.bank.registry import Registry
-from everkept.families.bank.search.index import SectionIndex
-from everkept.families.bank.search.ranking import BankSections
-from everkept.families.bank.search.tools import SearchTools
+from everkept.families.bank.modes import tools_of
+from everkept.families.bank.progress_tools import ProgressTools
+from everkept.families.bank.search_tools import SearchTools
+from everkept.families.bank.section_index import SectionIndex
+from everkept.families.bank.section_search import BankSections
+from everkept.families.bank.store_tools import StoreTools
+from everkept.families.bank.targeted_context import TargetedTools
+from everkept.families.bank.thinking_tools import ThinkingTools
 from everkept.tools.tool import Effect, Tool
 from everkept.values import Value
 

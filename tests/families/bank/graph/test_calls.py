@@ -9,7 +9,7 @@ from bank_graph import CountingRecords, Graphing, graph_in, offer
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Insert, Where
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.mirror.changes import Own
+from everkept.families.bank.mirror.graph_changes import Own
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.graph.entities import ENTITY, new_entity
 from everkept.tools.tool import Warned

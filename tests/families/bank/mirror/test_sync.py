@@ -14,7 +14,7 @@ from everkept.core.records import Batch, Insert, Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
-from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
+from everkept.families.bank.mirror.graph_changes import Moved, Own, events_of, mark_of
 from everkept.graph.entities import ENTITY, new_entity
 from examples import examples
 from graph_mirror import (

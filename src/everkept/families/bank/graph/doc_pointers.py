@@ -4,8 +4,8 @@ from typing import Annotated
 
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
+from everkept.families.bank.bank_files import found_name
 from everkept.families.bank.banks import BankRecords, Banks
-from everkept.families.bank.files.bank_files import found_name
 from everkept.families.bank.graph.calls import GraphCalls
 from everkept.families.bank.graph_model import TEXT_LIMIT, DocPointer
 from everkept.families.bank.mirror.mirror import Mirror

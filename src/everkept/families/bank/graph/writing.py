@@ -27,7 +27,7 @@ from everkept.families.bank.graph_model import (
     source_named,
     with_attrs,
 )
-from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
+from everkept.families.bank.mirror.graph_changes import Moved, Own, events_of, mark_of
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,

@@ -13,18 +13,17 @@ from everkept.core.sessions import Call, Report
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, MarkerMismatch, ReadOnly
 from everkept.families.bank.banks import Bank, BankRecords
-from everkept.families.bank.mirror.changes import Own, glimpsed, moved
-from everkept.families.bank.mirror.events import (
+from everkept.families.bank.mirror.graph_changes import Own, glimpsed, moved
+from everkept.families.bank.mirror.graph_events import (
     LOG,
     read_log,
     snapshot_written,
 )
-from everkept.families.bank.mirror.log_file import LOCK, Cursor, noted_banks, whole_log
-from everkept.families.bank.mirror.markdown import summary
-from everkept.families.bank.mirror.merge import restoring
+from everkept.families.bank.mirror.graph_files import LOCK, Cursor, noted_banks, summary, whole_log
+from everkept.families.bank.mirror.graph_state import GraphState, replayed
+from everkept.families.bank.mirror.log_merge import restoring
 from everkept.families.bank.mirror.placing import Index, Taken
 from everkept.families.bank.mirror.records import GraphRecords, loaded
-from everkept.families.bank.mirror.state import GraphState, replayed
 from everkept.families.bank.mirror.sync import Ahead, Sync, Synced, has_graph
 from everkept.tools.tool import Warned
 from everkept.values import Value

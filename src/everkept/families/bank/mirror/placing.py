@@ -18,8 +18,8 @@ from everkept.families.bank.graph_model import (
     with_attrs,
     with_log_id,
 )
+from everkept.families.bank.mirror.graph_state import EntityState, ObservationState, RelationState
 from everkept.families.bank.mirror.records import GraphRecords
-from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
 from everkept.graph.entities import STUB, UNKNOWN_TYPE, is_stub, make_entity, new_observation
 from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.graph.relations import new_relation

@@ -14,7 +14,7 @@ from everkept.families.bank.graph_model import (
     own_id,
     public_id,
 )
-from everkept.families.bank.mirror.state import (
+from everkept.families.bank.mirror.graph_state import (
     EntityState,
     GraphState,
     ObservationState,

@@ -12,26 +12,16 @@ from everkept.core.sessions import Report
 from everkept.core.times import Clock
 from everkept.errors import MarkerMismatch
 from everkept.families.bank.banks import Bank, BankRecords
-from everkept.families.bank.mirror.aligning import aligned
-from everkept.families.bank.mirror.changes import Moved, erased_since, former_ids, mark_at, moved
-from everkept.families.bank.mirror.events import LOG, MARKER_LINE, Log, read_log, written
-from everkept.families.bank.mirror.log_file import Cursor, GraphFiles, whole_log
-from everkept.families.bank.mirror.merge import (
-    Base,
-    Merge,
-    Touches,
-    is_newer,
-    touches,
+from everkept.families.bank.mirror.graph_changes import (
+    Moved,
+    erased_since,
+    former_ids,
+    mark_at,
+    moved,
 )
-from everkept.families.bank.mirror.placing import (
-    MILLISECOND,
-    Former,
-    Index,
-    Placing,
-    Taken,
-)
-from everkept.families.bank.mirror.records import GraphRecords, loaded
-from everkept.families.bank.mirror.state import (
+from everkept.families.bank.mirror.graph_events import LOG, MARKER_LINE, Log, read_log, written
+from everkept.families.bank.mirror.graph_files import Cursor, GraphFiles, whole_log
+from everkept.families.bank.mirror.graph_state import (
     DropEntity,
     DropObservation,
     DropRelation,
@@ -46,6 +36,22 @@ from everkept.families.bank.mirror.state import (
     owners_of,
     replayed,
 )
+from everkept.families.bank.mirror.log_merge import (
+    Base,
+    Merge,
+    Touches,
+    aligned,
+    is_newer,
+    touches,
+)
+from everkept.families.bank.mirror.placing import (
+    MILLISECOND,
+    Former,
+    Index,
+    Placing,
+    Taken,
+)
+from everkept.families.bank.mirror.records import GraphRecords, loaded
 from everkept.families.bank.model import TAKE_IN
 from everkept.graph.entities import ENTITY
 from everkept.tools.tool import Warned, masking_warnings

@@ -1,1 +1,0 @@
-"""Backups, stores, and looking after a bank."""

@@ -1,1 +1,0 @@
-"""What an assistant reads: files, all of them at once, a digest of them."""

@@ -1,0 +1,397 @@
+"""A bank's core files and its digest inside a token budget: the most useful first."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from everkept.core.text import clipped
+from everkept.core.tokens import token_count
+from everkept.errors import InvalidInput
+from everkept.families.bank.digest import (
+    LONGEST,
+    MOST_READ,
+    CurrentContext,
+    Decided,
+    Digest,
+    moment_in,
+    shortened,
+)
+from everkept.families.bank.markdown_blocks import lines_of
+from everkept.families.bank.markdown_sections import (
+    Section,
+    block_starts,
+    closed,
+    items_of,
+    sections,
+)
+from everkept.families.bank.model import ACTIVE, DECISIONS, PATTERNS, PRODUCT, PROGRESS
+from everkept.tools.schema import to_json
+from everkept.values import Value, replace
+
+ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
+ROUND = 5  # pieces of one section before the next section has its turn
+LARGEST_SHARE = 3  # a piece that is not short takes a third of the room at most
+SHORT = 60  # tokens
+_SMALLEST_CUT = 24  # tokens or characters under which the beginning of a piece says nothing
+_MOST_CHARACTERS = 8  # of one token
+_SENTENCE = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
+_WORD = re.compile(r"(?<=\S)[ \t]")
+
+
+class _Piece(Value):
+    """Lines of a file that are shown or left out together; `above` are its headings' pieces."""
+
+    first: int
+    end: int
+    above: tuple[int, ...]
+
+
+def text_cost(text: str) -> int:
+    """Tokens of a text inside of JSON."""
+    return token_count(json.dumps(text, ensure_ascii=False)[1:-1])
+
+
+def fits(text: str, room: int) -> bool:
+    # What is much too long is not counted through.
+    return len(text) <= max(room, 0) * _MOST_CHARACTERS and text_cost(text) <= room
+
+
+def best_part(name: str, text: str, room: int) -> str | None:
+    """As many of the best pieces as fit, in the order of the file; None where none does."""
+    lines = lines_of(shortened(text, max(MOST_READ, room * _MOST_CHARACTERS)))
+    pieces = _pieces(lines, is_log=name == DECISIONS)
+    texts = ["".join(lines[piece.first : piece.end]) for piece in pieces]
+    shown: dict[int, str] = {}
+    left = room
+    for at in _ranked(name, pieces, lines):
+        headings = [above for above in pieces[at].above if above not in shown]
+        before = sum(text_cost(texts[above]) for above in headings)
+        most = min(left - before, max(room // LARGEST_SHARE, SHORT))
+        piece: str | None = texts[at]
+        if not fits(piece, most):
+            is_worth_cutting = not shown or not fits(piece, SHORT)
+            piece = beginning(piece, most) if is_worth_cutting else None
+        if piece is None:
+            continue
+        shown |= {above: texts[above] for above in headings} | {at: piece}
+        left -= before + text_cost(piece)
+        if left < _SMALLEST_CUT // 2:
+            break
+    return _joined(shown, room)
+
+
+def beginning(text: str, room: int) -> str | None:
+    """Cut after a line or a sentence, else after a word; None where that says nothing."""
+    if room < _SMALLEST_CUT:
+        return None
+    reachable = text[: room * _MOST_CHARACTERS]
+    for ends in (_SENTENCE, _WORD):
+        places = [found.start() for found in ends.finditer(reachable)]
+        count = bisect_right(places, 0, key=lambda place: int(not fits(_end_at(text, place), room)))
+        if count and places[count - 1] > _SMALLEST_CUT:
+            return _end_at(text, places[count - 1])
+    return None
+
+
+def _end_at(text: str, place: int) -> str:
+    whole = closed(text[:place].rstrip())
+    return f"{whole}\n…\n" if whole.endswith(("```", "~~~", "-->")) else f"{whole} …\n"
+
+
+def _joined(shown: dict[int, str], room: int) -> str | None:
+    """In the order of the file; the last that was chosen goes where counting was too hopeful."""
+    while shown:
+        text = "".join(shown[at] for at in sorted(shown))
+        if fits(text, room):
+            return text
+        shown.popitem()
+    return None
+
+
+def _pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
+    """Headings, paragraphs and items; in a log whole sections, and elsewhere whole entries."""
+    found = sections("".join(lines))
+    is_whole = ENTRY_LEVEL if is_log else ENTRY_LEVEL + 1  # the level of such sections
+    marks = {part.heading: part for part in found if part.level <= is_whole}
+    entries = _inside(lines, [part for part in found if part.level >= is_whole])
+    inner = {item.first for item in items_of(lines)} | set(block_starts(lines))
+    starts = {0, *marks, *(at for at in inner if not entries[at])}
+    ordered = sorted(starts) if lines else []
+    pieces: list[_Piece] = []
+    open_ones: list[tuple[int, int]] = []  # the end of a section, and the place of its piece
+    for place, (first, end) in enumerate(pairwise([*ordered, len(lines)])):
+        while open_ones and open_ones[-1][0] <= first:
+            open_ones.pop()
+        pieces.append(_Piece(first, end, tuple(above for _, above in open_ones)))
+        if first in marks:
+            open_ones.append((marks[first].end, place))
+    return pieces
+
+
+def _inside(lines: Sequence[str], parts: Sequence[Section]) -> bytearray:
+    """For each line whether one of the sections holds it."""
+    inside = bytearray(len(lines))
+    until = 0
+    for part in parts:
+        if part.heading >= until:
+            until = part.end
+            inside[part.heading : until] = b"\1" * (until - part.heading)
+    return inside
+
+
+def _ranked(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[int]:
+    """Which pieces come first: each section has its turn, the newest of progress before all."""
+    has_below = {above for piece in pieces for above in piece.above}
+    places = [
+        at
+        for at, piece in enumerate(pieces)
+        if at not in has_below and any(line.strip() for line in lines[piece.first : piece.end])
+    ]
+    if name == DECISIONS:
+        return places[::-1]
+    dated: list[int] = []
+    if name == PROGRESS:
+        moments = {at: moment_in(lines[pieces[at].first]) for at in places}
+        dated = [at for at in places if moments[at] is not None]
+        dated.sort(key=lambda at: str(moments[at]), reverse=True)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    newest = set(dated)
+    for at in places:
+        if at not in newest:
+            groups.setdefault(pieces[at].above, []).append(at)
+    return _by_turns([dated, *groups.values()])
+
+
+def turn_of(place: int) -> int:
+    """When something has its turn by its place in a list: the first ones of all lists first."""
+    return (place + ROUND - 1) // ROUND
+
+
+def _by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
+    turns = [
+        (turn_of(place), group, at)
+        for group, places in enumerate(groups)
+        for place, at in enumerate(places)
+    ]
+    return [at for _, _, at in sorted(turns, key=lambda turn: turn[:2])]
+
+
+# The most useful first, with the shares of the room that they have a right to.
+SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
+BY_USE = tuple(SHARES)
+LEAST = 60  # tokens of a file that is cut; with less, the others have them
+SHORTEST = 60  # characters that an item of a digest is cut to where there is little room
+_WHOLE = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
+_BESIDE, _FIRST = 3, 8  # tokens of a comma beside an item, and of a key before the first one
+
+BuildDigest = Callable[[Digest, Sequence[str]], Any]
+
+
+class Fitted(Value):
+    """The texts that have room, which of them are cut, and sentences about what is missing."""
+
+    texts: Mapping[str, str]
+    cut: frozenset[str]
+    warnings: Sequence[str]
+
+
+BuildBundle = Callable[[Fitted], Any]
+
+
+def cost(answer: Any) -> int:
+    """Tokens of an answer as the JSON that a client gets."""
+    return token_count(json.dumps(to_json(answer), ensure_ascii=False))
+
+
+def fitting_files(texts: Mapping[str, str], build: BuildBundle, budget: int) -> Fitted:
+    """Whole files where their shares allow it, and the best parts of the others."""
+    wanted = [name for name in BY_USE if name in texts]
+    needed = cost(build(_fitted(wanted, {}, frozenset())))
+    if needed > budget:
+        raise _too_small(budget, needed)
+    sharing = _Sharing(texts, build, budget, wanted)
+    names = list(wanted)
+    while names:
+        fitted = sharing.among(names)
+        if isinstance(fitted, Fitted):
+            return fitted
+        names.remove(fitted)
+    return _fitted(wanted, {}, frozenset())
+
+
+class _Sharing:
+    """How the room is divided: what a small file does not need, the others have."""
+
+    def __init__(
+        self, texts: Mapping[str, str], build: BuildBundle, budget: int, wanted: Sequence[str]
+    ) -> None:
+        self._texts, self._build, self._budget, self._wanted = texts, build, budget, wanted
+
+    def among(self, names: Sequence[str]) -> Fitted | str:
+        """The name of the one to leave out where these are too many for the budget."""
+        cut: frozenset[str] = frozenset()
+        while True:
+            # Between quotes a text costs the same wherever it stands: only the frame changes.
+            empty = _fitted(self._wanted, dict.fromkeys(names, ""), cut)
+            room = self._budget - cost(self._build(empty))
+            shares = self._shares(names, room)
+            grown = cut | {name for name in names if not fits(self._texts[name], shares[name])}
+            if grown == cut:
+                break
+            cut = grown
+        last = next((name for name in reversed(names) if name in cut), names[-1])
+        is_too_little = len(names) > 1 and any(shares[name] < LEAST for name in cut)
+        return last if is_too_little else self._filled(names, cut, shares) or last
+
+    def _shares(self, names: Sequence[str], room: int) -> dict[str, int]:
+        shares: dict[str, int] = {}
+        left = list(names)
+        while left:
+            whole = sum(SHARES[name] for name in left)
+            part = {name: max(room, 0) * SHARES[name] // whole for name in left}
+            small = [name for name in left if fits(self._texts[name], part[name])]
+            if not small:
+                return shares | part
+            for name in small:
+                shares[name] = text_cost(self._texts[name])
+                room -= shares[name]
+                left.remove(name)
+        return shares
+
+    def _filled(
+        self, names: Sequence[str], cut: frozenset[str], shares: Mapping[str, int]
+    ) -> Fitted | None:
+        parts = {name: self._texts[name] for name in names if name not in cut}
+        granted = {name: shares[name] for name in names if name in cut}
+        spare = 0
+        # What one does not use goes to the next, and from the last to the first.
+        for name in [*granted, *granted]:
+            room = spare + granted[name]
+            part = best_part(name, self._texts[name], room)
+            if part is not None:
+                parts[name] = part
+            granted[name] = text_cost(parts.get(name, ""))
+            spare = room - granted[name]
+        shown = {name: parts[name] for name in names if name in parts}
+        fitted = _fitted(self._wanted, shown, cut & set(shown))
+        return fitted if cost(self._build(fitted)) <= self._budget else None
+
+
+def fitting_digest(digest: Digest, build: BuildDigest, budget: int) -> tuple[Digest, list[str]]:
+    """The digest with what has room, by turns of what is most useful; and what was left out."""
+    if cost(build(digest, [])) <= budget:
+        return digest, []
+    kinds = _kinds(digest)
+    nothing = build(_only(digest, kinds, []), [_omitted(kinds, [])])
+    room = budget - cost(nothing)
+    if room < 0:
+        raise _too_small(budget, cost(nothing))
+    kinds = _cut_to(kinds, min(max(room, SHORTEST), LONGEST))
+    chosen: list[tuple[str, int]] = []
+    while added := _affordable(kinds, chosen, room):
+        chosen += added
+        room = budget - cost(build(_only(digest, kinds, chosen), [_omitted(kinds, chosen)]))
+    while True:
+        kept, warnings = _only(digest, kinds, chosen), [_omitted(kinds, chosen)]
+        if not chosen or cost(build(kept, warnings)) <= budget:
+            return kept, warnings
+        chosen.pop()
+
+
+def _affordable(
+    kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]], room: int
+) -> list[tuple[str, int]]:
+    """What of the rest there is room for, the most useful first."""
+    known, begun = set(chosen), {kind for kind, _ in chosen}
+    rest = [(kind, at) for kind, found in kinds.items() for at in range(len(found))]
+    added: list[tuple[str, int]] = []
+    for kind, at in sorted(rest, key=lambda entry: turn_of(entry[1])):
+        beside = _BESIDE if kind in begun else _FIRST
+        needed = token_count(json.dumps(to_json(kinds[kind][at]), ensure_ascii=False)) + beside
+        if (kind, at) not in known and needed <= room:
+            added.append((kind, at))
+            begun.add(kind)
+            room -= needed
+    return added
+
+
+def _cut_to(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
+    """Many things that are cut tell more than a few in all their length."""
+    return {
+        kind: list(found) if kind in _WHOLE else [_shorten_entry(entry, most) for entry in found]
+        for kind, found in kinds.items()
+    }
+
+
+def _shorten_entry(entry: Any, most: int) -> Any:
+    if isinstance(entry, Decided):
+        return replace(entry, summary=clipped(entry.summary, most))
+    return clipped(entry, most)
+
+
+def _fitted(wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]) -> Fitted:
+    shortened = [name for name in wanted if name in cut]
+    missing = [name for name in wanted if name not in texts]
+    warnings = [_are_cut(shortened)] if shortened else []
+    return Fitted(texts, cut, [*warnings, *([_left_out(missing)] if missing else [])])
+
+
+def _kinds(digest: Digest) -> dict[str, Sequence[Any]]:
+    """What a digest holds by the names on the wire, the most useful first."""
+    current = digest.current_context
+    return {
+        "projectState": [digest.project_state] if digest.project_state else [],
+        "tasks": current.tasks,
+        "issues": current.issues,
+        "alsoUnfinished": digest.also_unfinished or [],
+        "nextSteps": current.next_steps,
+        "recentDecisions": digest.recent_decisions,
+        "recentProgress": digest.recent_progress,
+        "graphSummary": [digest.graph_summary] if digest.graph_summary else [],
+        "systemPatterns": [digest.system_patterns] if digest.system_patterns else [],
+    }
+
+
+def _only(
+    digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]
+) -> Digest:
+    kept: dict[str, list[Any]] = {kind: [] for kind in kinds}
+    for kind, at in sorted(chosen):
+        kept[kind].append(kinds[kind][at])
+    return replace(
+        digest,
+        project_state=next(iter(kept["projectState"]), None),
+        current_context=CurrentContext(kept["tasks"], kept["issues"], kept["nextSteps"]),
+        also_unfinished=kept["alsoUnfinished"] or None,
+        recent_progress=kept["recentProgress"],
+        recent_decisions=kept["recentDecisions"],
+        system_patterns=next(iter(kept["systemPatterns"]), None),
+        graph_summary=next(iter(kept["graphSummary"]), None),
+    )
+
+
+def _omitted(kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> str:
+    left = {k: len(found) - sum(kind == k for kind, _ in chosen) for k, found in kinds.items()}
+    named = ", ".join(f"{count} {kind}" for kind, count in left.items() if count)
+    return f"Left out for want of room: {named}." if named else "Long items are cut."
+
+
+def _are_cut(names: Sequence[str]) -> str:
+    return f"Cut to fit maxTokens: {', '.join(names)}; read_memory_bank_file gives all of a file."
+
+
+def _left_out(names: Sequence[str]) -> str:
+    return f"Left out for want of room: {', '.join(names)}."
+
+
+def _too_small(budget: int, needed: int) -> InvalidInput:
+    return InvalidInput(
+        f"`maxTokens` is {budget}; the answer without any content takes {needed} already.",
+        hint="Give more, or leave it out.",
+        argument="maxTokens",
+        value=budget,
+        needed=needed,
+    )

@@ -1,0 +1,305 @@
+"""The arguments and answers of the tools for a bank's files, and the core files in one answer."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated
+
+from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, visible
+from everkept.families.bank.bank_files import aside, etag_of, read_bytes
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.context_budget import BY_USE, Fitted, fitting_digest, fitting_files
+from everkept.families.bank.digest import Digest, digest_of, limited
+from everkept.families.bank.file_text import decoding_warning, shown
+from everkept.families.bank.model import CORE_FILES
+from everkept.tools.schema import Field
+from everkept.tools.tool import Warned
+from everkept.values import Value
+
+CONTENT_LIMIT = 64 * 1024 * 1024  # bytes of one file
+BATCH_LIMIT = 1_000  # files in one call
+
+FileName = Annotated[
+    str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)
+]
+Etag = Annotated[
+    str,
+    Field("Write only if the file still has this ETag.", name="ifMatchEtag", max_length=1_000),
+]
+MaxTokens = Annotated[int, Field("Budget for the answer.", name="maxTokens", ge=1)]
+WithEtags = Annotated[bool, Field("Add ETags.", name="includeEtags")]
+
+
+class FileWrite(Value):
+    filename: Annotated[str, Field("Name.", max_length=1_000)]
+    content: Annotated[str, Field("Content.")]
+    if_match_etag: Annotated[str, Field("ETag.", name="ifMatchEtag", max_length=1_000)] | None = (
+        None
+    )
+
+
+class Initialized(Value):
+    """`note` says how to reach the bank where the connection remembers none."""
+
+    path: str
+    created: list[str]
+    migrated: list[str]
+    mode_rules: Annotated[list[str], Field(name="modeRules")]
+    note: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        return _noted(f"Memory Bank initialized at {self.path}", self.note)
+
+
+class PathSet(Value):
+    path: str
+    note: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        if self.note:
+            return f"There is a memory bank at {self.path}. {self.note}"
+        return f"Memory Bank path set to {self.path}"
+
+
+class BankStatus(Value):
+    """`projectId` is of the project that holds the bank's graph."""
+
+    path: str
+    files: list[str]
+    core_files_present: Annotated[list[str], Field(name="coreFilesPresent")]
+    missing_core_files: Annotated[list[str], Field(name="missingCoreFiles")]
+    is_complete: Annotated[bool, Field(name="isComplete")]
+    language: str
+    last_updated: Annotated[str, Field(name="lastUpdated")] | None = None
+    project_id: Annotated[str, Field(name="projectId")] | None = None
+    warnings: list[Warned] | None = None
+
+
+class FileList(Value):
+    files: list[str]
+    warnings: list[Warned] | None = None
+
+    @property
+    def sentence(self) -> str:
+        listed = "\n".join(["Files in Memory Bank:", *self.files])
+        warned = [f"Warning: {warning.message}" for warning in self.warnings or ()]
+        return "\n\n".join([listed, *warned])
+
+
+class FileContent(Value):
+    """Without an ETag the text of the answer is the content alone."""
+
+    content: str
+    etag: str | None
+    filename: str
+    start_line: Annotated[int, Field(name="startLine")] | None = None
+    end_line: Annotated[int, Field(name="endLine")] | None = None
+    total_lines: Annotated[int, Field(name="totalLines")] | None = None
+    warnings: list[Warned] | None = None
+
+    @property
+    def sentence(self) -> str | None:
+        return self.content if self.etag is None else None
+
+
+class FileWritten(Value):
+    success: bool
+    message: str
+    filename: str
+    etag: str
+    warnings: list[Warned] | None = None
+
+
+class BatchCounts(Value):
+    requested: int
+    successful: int
+    failed: int
+    timestamp: str
+
+
+class ReadResult(Value):
+    content: str
+    etag: str | None = None
+    error: str | None = None
+
+
+class BatchRead(Value):
+    results: dict[str, ReadResult]
+    metadata: BatchCounts
+    warnings: list[Warned] | None = None
+
+
+class WriteResult(Value):
+    """`filename` is there where it is not the one that was asked for."""
+
+    success: bool
+    etag: str | None = None
+    filename: str | None = None
+    error: str | None = None
+
+
+class BatchWritten(Value):
+    results: dict[str, WriteResult]
+    metadata: BatchCounts
+    warnings: list[Warned] | None = None
+
+
+class BundledFile(Value):
+    """A file that is cut has no ETag: who wrote it back would lose the rest."""
+
+    content: str
+    etag: str | None = None
+
+
+class BundleMetadata(Value):
+    timestamp: str
+    files_loaded: Annotated[int, Field(name="filesLoaded")]
+    total_files: Annotated[int, Field(name="totalFiles")]
+    memory_bank_dir: Annotated[str, Field(name="memoryBankDir")]
+    warnings: list[str]
+
+
+class ContextBundle(Value):
+    bundle: dict[str, BundledFile]
+    metadata: BundleMetadata
+
+
+class DigestMetadata(Value):
+    timestamp: str
+    memory_bank_dir: Annotated[str, Field(name="memoryBankDir")]
+    warnings: list[str] | None = None
+
+
+class ContextDigest(Value):
+    digest: Digest
+    metadata: DigestMetadata
+
+
+def checked_content(content: str, filename: str) -> str:
+    """Gives it back, or says that it is too long."""
+    # A character takes four bytes at most: short texts need no counting.
+    if len(content) * 4 > CONTENT_LIMIT and (size := len(content.encode())) > CONTENT_LIMIT:
+        raise InvalidInput(
+            f"The content of {visible(filename)} has {size:,} bytes; at most {CONTENT_LIMIT:,} are "
+            "allowed.",
+            hint="Split it into several files.",
+            argument="content",
+            limit=CONTENT_LIMIT,
+        )
+    return content
+
+
+def _noted(sentence: str, note: str | None) -> str:
+    return f"{sentence}. {note}" if note else sentence
+
+
+GraphSummary = Callable[[Bank], Awaitable[str | None]]
+
+
+class DigestWishes(Value):
+    most_progress: int
+    most_decisions: int
+    with_patterns: bool
+    max_tokens: int | None
+
+
+class _Core(Value):
+    """The core files that could be read, and a sentence about each of the others."""
+
+    texts: Mapping[str, str]
+    etags: Mapping[str, str]
+    warnings: Sequence[str]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.texts.values()))
+
+
+async def bundle_of(
+    bank: Bank, timestamp: str, *, with_etags: bool, max_tokens: int | None
+) -> ContextBundle:
+    core = await _core(bank)
+    if not core.texts:
+        raise NotFound(
+            "file",
+            bank.address,
+            message=f"No Memory Bank files found. Errors: {'; '.join(core.warnings)}",
+            hint="initialize_memory_bank creates those that are missing.",
+        )
+
+    def build(fitted: Fitted) -> ContextBundle:
+        etags = {name: core.etags[name] for name in fitted.texts if name not in fitted.cut}
+        return ContextBundle(
+            {
+                name: BundledFile(text, etags.get(name) if with_etags else None)
+                for name, text in fitted.texts.items()
+            },
+            BundleMetadata(
+                timestamp,
+                len(fitted.texts),
+                len(CORE_FILES),
+                bank.address,
+                [*core.warnings, *fitted.warnings],
+            ),
+        )
+
+    if max_tokens is None:
+        return build(Fitted(core.texts, frozenset(), []))
+    return build(await aside(core.size, lambda: fitting_files(core.texts, build, max_tokens)))
+
+
+async def digest_in_short(
+    bank: Bank, timestamp: str, wishes: DigestWishes, graph_summary: GraphSummary
+) -> ContextDigest:
+    core = await _core(bank)
+    summary, warnings = await _summary(bank, graph_summary)
+    whole = partial(
+        digest_of,
+        core.texts,
+        most_progress=wishes.most_progress,
+        most_decisions=wishes.most_decisions,
+        with_patterns=wishes.with_patterns,
+        graph_summary=summary,
+    )
+    full, more = limited(await aside(core.size, whole))
+
+    def build(digest: Digest, left_out: Sequence[str]) -> ContextDigest:
+        said = [*core.warnings, *warnings, *more, *left_out]
+        return ContextDigest(digest, DigestMetadata(timestamp, bank.address, said or None))
+
+    if wishes.max_tokens is None:
+        return build(full, [])
+    return build(*fitting_digest(full, build, wishes.max_tokens))
+
+
+async def _core(bank: Bank) -> _Core:
+    read = await bank.files.run_all([partial(_bytes_or_error, bank, name) for name in BY_USE])
+    texts: dict[str, str] = {}
+    etags: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, data in zip(BY_USE, read, strict=True):
+        if isinstance(data, EverkeptError):
+            missing = isinstance(data, FileNotFound)
+            warnings.append(f"{name} is missing." if missing else f"{name}: {data}")
+            continue
+        texts[name], etags[name] = shown(data), etag_of(data)
+        if warning := decoding_warning(name, data):
+            warnings.append(warning.message)
+    return _Core(texts, etags, warnings)
+
+
+async def _bytes_or_error(bank: Bank, name: str) -> bytes | EverkeptError:
+    try:
+        _, data = await read_bytes(bank, name)
+    except EverkeptError as error:
+        return error
+    return data
+
+
+async def _summary(bank: Bank, graph_summary: GraphSummary) -> tuple[str | None, list[str]]:
+    """A graph that cannot be read is no reason to say nothing about the files."""
+    try:
+        return await graph_summary(bank), []
+    except EverkeptError as error:
+        return None, [f"The graph is left out: {error}"]

@@ -1,1 +1,0 @@
-"""The files of a bank: their names, reading and writing them."""

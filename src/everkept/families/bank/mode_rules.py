@@ -1,0 +1,353 @@
+"""The rules for an assistant in each mode: a project's own, or the built-in ones."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from everkept.core.text import clipped
+from everkept.errors import NotFound, Refused, Unavailable
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.model import (
+    ACTIVE,
+    CORE_FILES,
+    DECISIONS,
+    MODES,
+    PATTERNS,
+    PRODUCT,
+    PROGRESS,
+    Mode,
+)
+from everkept.families.bank.update_triggers import DEFAULT, BadTrigger, compiled
+from everkept.tools.tool import Warned
+from everkept.values import Value, replace
+
+
+class Rules(Value):
+    """What an assistant does in one mode; `source` is the file they were read from."""
+
+    mode: Mode
+    general: tuple[str, ...]
+    umb: tuple[str, ...]
+    files_to_read: tuple[str, ...]
+    files_to_update: tuple[str, ...]
+    trigger: str | None = DEFAULT
+    source: str | None = None
+
+    def without_trigger(self) -> "Rules":
+        return replace(self, trigger=None)
+
+
+_FIRST = "Begin with get_context_digest, so that earlier work is known."
+END = "End with complete_umb."
+_UMB = (
+    "Look back over this conversation for what a later session has to know.",
+    "Bring the files to update up to date with it; leave what others wrote as it is.",
+    END,
+)
+
+
+def _built_in(mode: Mode, general: tuple[str, ...], updates: tuple[str, ...]) -> Rules:
+    return Rules(mode, (_FIRST, *general), _UMB, CORE_FILES, updates)
+
+
+RULES: Mapping[Mode, Rules] = {
+    "architect": _built_in(
+        "architect",
+        (
+            "Design before code: weigh alternatives, and name what each one costs.",
+            "Record each decision with log_decision, its alternatives and consequences included.",
+            "Keep components and how they depend on each other in the knowledge graph.",
+            f"Keep {PATTERNS} and {PRODUCT} in step with the design.",
+        ),
+        (DECISIONS, PATTERNS, PRODUCT, ACTIVE),
+    ),
+    "ask": _built_in(
+        "ask",
+        (
+            "Answer from what is recorded: search_memory_bank first, then the files it names.",
+            "Say where an answer comes from, and say so when nothing is recorded.",
+            "Change no files; a session note may keep what turned out to be missing.",
+        ),
+        (ACTIVE,),
+    ),
+    "code": _built_in(
+        "code",
+        (
+            "Follow the recorded patterns and decisions; ask before going against one.",
+            "Record what was finished with track_progress.",
+            f"Keep the tasks and next steps of {ACTIVE} as they are now.",
+        ),
+        (PROGRESS, ACTIVE, PATTERNS),
+    ),
+    "debug": _built_in(
+        "debug",
+        (
+            "Look for earlier trouble of the same kind with graph_search and search_memory_bank.",
+            "Write down what was seen and what was ruled out with add_session_note.",
+            "Record the cause and its cure once they are known.",
+        ),
+        (ACTIVE, PROGRESS, DECISIONS),
+    ),
+    "test": _built_in(
+        "test",
+        (
+            "Check what was built against what was decided.",
+            "Record results with track_progress, its status included.",
+            f"Put failures among the known issues of {ACTIVE}.",
+        ),
+        (PROGRESS, ACTIVE),
+    ),
+}
+
+
+DEEPEST = 64  # levels
+_BRACKET = re.compile(r"[\[\]{}]")
+_NULL = re.compile(r"(?:~|null|Null|NULL|)$")
+
+
+class BadYaml(ValueError):
+    """What is no such YAML; its text says why."""
+
+
+def parsed(text: str) -> Any:
+    """Every scalar is a text or None. Raises BadYaml.
+
+    References would make gigabytes out of a few lines, and merging them takes as long.
+    """
+    # The reader looks far ahead for the end of a bracket, before it tells of the beginning.
+    if _depth(text) > DEEPEST:
+        raise BadYaml(f"its brackets are nested more than {DEEPEST} levels deep")
+    import yaml  # only those who have rule files pay for it
+
+    class Loader(yaml.BaseLoader):
+        depth = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if cast(Any, self).peek_event().anchor is not None:  # of either kind
+                raise BadYaml("it uses anchors (&) or references (*), which are not read")
+            if self.depth == DEEPEST:
+                raise BadYaml(f"it is nested more than {DEEPEST} levels deep")
+            self.depth += 1
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            if isinstance(node, yaml.MappingNode) and any(map(_merges, node.value)):
+                raise BadYaml("it merges mappings (<<), which is not read")
+            return node
+
+    def _merges(pair: tuple[Any, Any]) -> bool:
+        return isinstance(pair[0], yaml.ScalarNode) and pair[0].value == "<<"
+
+    cast(Any, Loader).add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
+    Loader.add_constructor("tag:yaml.org,2002:null", lambda loader, node: None)
+    try:
+        return yaml.load(text, Loader)
+    except BadYaml:
+        raise
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise BadYaml(" ".join(str(error).split())) from None
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested, those in texts counted too."""
+    deepest = depth = 0
+    for bracket in _BRACKET.findall(text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+LONGEST_FILE = 64 * 1024  # bytes
+_MOST_LINES = 200
+_LONGEST_LINE = 5_000  # characters
+
+
+class Found(Value):
+    """The rules of a mode, and what was wrong with files that were passed over."""
+
+    rules: Rules
+    warnings: list[Warned]
+
+
+class _Unusable(ValueError):
+    """A rule file that is no such thing; its text says why."""
+
+
+async def rules_of(bank: Bank | None, mode: Mode) -> Found:
+    """The project's own in either name, else the built-in ones; a broken file is passed over."""
+    warnings: list[Warned] = []
+    for name in file_names(mode) if bank else ():
+        try:
+            rules = await _read(cast(Bank, bank), name, mode)
+        except _Unusable as error:
+            warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}."))
+            continue
+        except (Refused, Unavailable) as error:
+            warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}"))
+            continue
+        if rules is not None:
+            return Found(*_with_usable_trigger(rules, warnings))
+    return Found(RULES[mode], warnings)
+
+
+async def write_rules(bank: Bank) -> list[str]:
+    """Writes the built-in rules beside the bank, to be changed there; the names it wrote.
+
+    A mode that has a rule file already keeps it.
+    """
+    written: list[str] = []
+    for mode in MODES:
+        name, legacy = file_names(mode)
+        if await bank.home.info(name) or await bank.home.info(legacy):
+            continue
+        await bank.home.write(name, rendered(RULES[mode]).encode("utf-8"))
+        written.append(name)
+    return written
+
+
+def file_names(mode: Mode) -> tuple[str, str]:
+    """As they are written, and as they were before."""
+    return f".mcprules-{mode}", f".clinerules-{mode}"
+
+
+def rendered(rules: Rules) -> str:
+    """As YAML. Texts are quoted as in JSON, the pattern as YAML takes it literally."""
+    trigger = (rules.trigger or "").replace("'", "''")
+    return "\n".join(
+        [
+            f"mode: {rules.mode}",
+            "instructions:",
+            "  general:",
+            *_yaml_list(rules.general, 4),
+            "  umb:",
+            f"    trigger: '{trigger}'",
+            "    instructions:",
+            *_yaml_list(rules.umb, 6),
+            "    override_file_restrictions: true",
+            "  memory_bank:",
+            "    files_to_read:",
+            *_yaml_list(rules.files_to_read, 6),
+            "    files_to_update:",
+            *_yaml_list(rules.files_to_update, 6),
+            "",
+        ]
+    )
+
+
+async def _read(bank: Bank, name: str, mode: Mode) -> Rules | None:
+    info = await bank.home.info(name)
+    if info is None or info.is_folder:
+        return None
+    if info.size > LONGEST_FILE:
+        raise _Unusable(f"it has {info.size:,} bytes, and {LONGEST_FILE:,} are read at most")
+    try:
+        data = await bank.home.read(name)
+    except NotFound:
+        return None
+    # Reading YAML takes a while, in which others have their turn.
+    return _rules(await asyncio.to_thread(_parsed, data), mode, name)
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _Unusable("it is not UTF-8") from None
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass  # YAML has braces too
+    try:
+        return parsed(text)
+    except BadYaml as error:
+        raise _Unusable(f"it cannot be read as YAML or JSON ({clipped(str(error), 200)})") from None
+
+
+def _rules(value: Any, mode: Mode, name: str) -> Rules:
+    whole = _whole(value)
+    named = whole.get("mode")
+    if not isinstance(named, str):
+        raise _Unusable(f"it names no mode; write `mode: {mode}`")
+    if named != mode:
+        raise _Unusable(f'its mode is "{clipped(named)}", not "{mode}"')
+    instructions = _object(whole.get("instructions"), "`instructions`")
+    general = _lines(instructions.get("general"), "`instructions.general`")
+    if not general:
+        raise _Unusable("`instructions.general` is missing or empty")
+    umb = _object(instructions.get("umb") or {}, "`instructions.umb`")
+    files = _object(instructions.get("memory_bank") or {}, "`instructions.memory_bank`")
+    trigger = umb.get("trigger")
+    if trigger is not None and not isinstance(trigger, str):
+        raise _Unusable("`instructions.umb.trigger` is no text")
+    return Rules(
+        mode,
+        general,
+        _lines(umb.get("instructions"), "`instructions.umb.instructions`") or RULES[mode].umb,
+        _lines(files.get("files_to_read"), "`files_to_read`") or RULES[mode].files_to_read,
+        _lines(files.get("files_to_update"), "`files_to_update`") or RULES[mode].files_to_update,
+        trigger or None,
+        name,
+    )
+
+
+def _with_usable_trigger(rules: Rules, warnings: list[Warned]) -> tuple[Rules, list[Warned]]:
+    if rules.trigger is None:
+        return rules, warnings
+    try:
+        compiled(rules.trigger)
+    except BadTrigger as error:
+        message = f"{rules.source}: {error}; the built-in one is used."
+        return rules.without_trigger(), [*warnings, Warned("trigger_ignored", message)]
+    return rules, warnings
+
+
+def _whole(value: Any) -> dict[str, Any]:
+    if value is None:
+        raise _Unusable("it is empty")
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else "one value"
+        raise _Unusable(f"it is {kind}, where `mode` and `instructions` are looked for")
+    return cast(dict[str, Any], value)
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Unusable(f"{what} is missing or no mapping")
+    return cast(dict[str, Any], value)
+
+
+def _lines(value: Any, what: str) -> tuple[str, ...]:
+    """One text or many. What YAML takes for a pair, because of its colon, is text too."""
+    if value is None:
+        return ()
+    items: list[Any] = cast(list[Any], value) if isinstance(value, list) else [value]
+    if len(items) > _MOST_LINES:
+        raise _Unusable(f"{what} has more than {_MOST_LINES} entries")
+    lines = [_line(item, what) for item in items if item is not None]
+    return tuple(line for line in lines if line)
+
+
+def _line(item: Any, what: str) -> str:
+    if isinstance(item, dict):
+        pairs = cast(dict[Any, Any], item).items()
+        line = ", ".join(f"{_plain(key, what)}: {_plain(part, what)}" for key, part in pairs)
+    else:
+        line = _plain(item, what)
+    if len(line := line.strip()) > _LONGEST_LINE:
+        raise _Unusable(f"{what} has an entry of more than {_LONGEST_LINE:,} characters")
+    return line
+
+
+def _plain(value: Any, what: str) -> str:
+    """What YAML takes for nothing, as a word that ends in a colon has behind it, is no text."""
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float):
+        raise _Unusable(f"{what} is no list of texts")
+    return str(value)
+
+
+def _yaml_list(lines: tuple[str, ...], indentation: int) -> list[str]:
+    return [f"{' ' * indentation}- {json.dumps(line, ensure_ascii=False)}" for line in lines]

@@ -1,1 +1,0 @@
-"""Ways of working with a bank, and the rules of each."""

@@ -1,1 +1,0 @@
-"""What an assistant notes: progress, tasks, decisions, thoughts."""

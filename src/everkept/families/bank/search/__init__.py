@@ -1,1 +1,0 @@
-"""The sections of the files in the index, and finding them."""

@@ -1,0 +1,318 @@
+"""The sections of a file as records, and the steps that update them when the file has changed."""
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+from zlib import crc32
+
+from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.secrets import masked, secret_spans
+from everkept.core.times import parsed
+from everkept.families.bank.bank_entries import MONTHS
+from everkept.families.bank.bank_files import etag_of
+from everkept.families.bank.core_files import is_placeholder
+from everkept.families.bank.file_text import as_utf8
+from everkept.families.bank.markdown_sections import lines_of, sections
+from everkept.families.bank.model import SECTION
+from everkept.families.bank.searched_files import as_shown
+from everkept.values import Value, replace
+
+SHORTEST, LONGEST = 800, 2_000  # characters of a part, where there is more below its heading
+SHARE_OF_CUTS = 3  # one of so many entries may begin a new part
+PATH_SIGN = " > "  # between a heading and the one below it
+
+_MARKER = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
+_ENTRY = re.compile(_MARKER)
+_DATE = rf"\[(?:\d{{4}}-\d\d-\d\d|(?:{'|'.join(MONTHS)}) \d)"
+_DATED_ENTRY = re.compile(_MARKER + r"[ \t]*" + _DATE)
+_DATED_TITLE = re.compile(_DATE)
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
+# What stands before a placeholder: the marker of an item, the box of a task, a label.
+_BEFORE = re.compile(rf"(?:{_MARKER}+)?(?:\[[ xX]\][ \t]+)?(?:\*\*[^*]+(?::\*\*|\*\*:))?")
+_DAY = re.compile(
+    r"\[(?P<entry>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\]"
+    r"|\*\*Date:\*\*[ \t]*(?P<date>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)"
+    rf"|\[(?P<month>{'|'.join(MONTHS)}) (?P<day>\d\d?), (?P<year>\d{{4}})"
+)
+
+
+class Part(Value):
+    """Lines of a file; `line` is the first of them, counted from 1, `start` its place in the text.
+
+    A line that is too long for one part is in several.
+    """
+
+    heading: str
+    line: int
+    last: int
+    start: int
+    text: str
+
+
+def parts_of(text: str, *, is_markdown: bool) -> list[Part]:
+    """In their order. A heading with nothing below it is no part, nor is one whose text is yet
+    to be written, as a template has it.
+
+    Where a long section is cut depends on what its entries say, not on how many stand before
+    them: whoever adds one changes the part it is in, and no other.
+    """
+    lines = lines_of(text)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    found: list[Part] = []
+    for path, bounds, body in _spans(text, lines) if is_markdown else [("", (0, len(lines)), 0)]:
+        first, end = bounds
+        if not _is_blank(lines[body:end]) and not (is_markdown and _is_unwritten(lines[body:end])):
+            found += _divide_section(path, lines, starts, (first, body, end))
+    return found
+
+
+def part_at(parts: Sequence[Part], line: int) -> Part | None:
+    """The part that has the line."""
+    at = bisect_right(parts, line, key=lambda part: part.line) - 1
+    return parts[at] if at >= 0 and parts[at].last >= line else None
+
+
+def moment_of(text: str) -> int | None:
+    """The time of the first dated entry, where the text has one."""
+    found = _DAY.search(text)
+    if found is None:
+        return None
+    if found["month"]:
+        month = MONTHS.index(found["month"]) + 1
+        day = f"{found['year']}-{month:02}-{int(found['day']):02}"
+    else:
+        day = found["entry"] or found["date"]
+    try:
+        return parsed(day)
+    except ValueError:
+        return None
+
+
+def _spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int], int]]:
+    """For each heading its path, its lines up to the next heading, and where its body begins."""
+    headings, end = sections(text), len(lines)
+    first = headings[0].heading if headings else end
+    yield "", (0, first), 0
+    above: list[tuple[int, str]] = []
+    for at, section in enumerate(headings):
+        above = [(level, title) for level, title in above if level < section.level]
+        above.append((section.level, section.title))
+        following = headings[at + 1].heading if at + 1 < len(headings) else end
+        path = PATH_SIGN.join(title for _, title in above if title)
+        rule = None
+        if _DATED_TITLE.match(section.title):
+            rule = _first_rule(lines, section.first, following)
+        if rule is None:
+            yield path, (section.heading, following), section.first
+        else:  # an entry that a rule ends: what follows belongs to the heading above it
+            yield path, (section.heading, rule), section.first
+            outer = PATH_SIGN.join(title for _, title in above[:-1] if title)
+            yield outer, (rule + 1, following), rule + 1
+
+
+def _first_rule(lines: Sequence[str], first: int, end: int) -> int | None:
+    """The line of it, outside code."""
+    fence = ""
+    for at in range(first, end):
+        found = _FENCE.match(lines[at])
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+        elif not fence and _RULE.match(lines[at].rstrip("\r\n")):
+            return at
+    return None
+
+
+def _is_blank(lines: Sequence[str]) -> bool:
+    return not any(line.strip() for line in lines)
+
+
+def _is_unwritten(lines: Sequence[str]) -> bool:
+    """Whether there are placeholders alone, with the labels in front of them."""
+    return any("[" in line for line in lines) and all(
+        is_placeholder(_BEFORE.sub("", line.strip(), count=1)) for line in lines
+    )
+
+
+def _divide_section(
+    path: str, lines: Sequence[str], starts: Sequence[int], bounds: tuple[int, int, int]
+) -> Iterator[Part]:
+    """From the first line to the last; in between is where the body begins."""
+    first, body, end = bounds
+    if starts[end] - starts[first] <= LONGEST:
+        yield from _part(path, lines, starts, first, end)
+        return
+    begun = first
+    for unit, following in pairwise([*_units(lines, starts, first, end), end]):
+        size, more = starts[unit] - starts[begun], starts[following] - starts[unit]
+        is_cut = crc32(lines[unit].encode("utf-8", "replace")) % SHARE_OF_CUTS == 0
+        if unit > begun and (
+            size + more > LONGEST
+            or (size >= SHORTEST and is_cut)
+            or (_DATED_ENTRY.match(lines[unit]) and not _is_blank(lines[max(begun, body) : unit]))
+        ):
+            yield from _part(path, lines, starts, begun, unit)
+            begun = unit
+    yield from _part(path, lines, starts, begun, end)
+
+
+def _units(lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[int]:
+    """Where something begins that stays together if it can: an entry, a paragraph.
+
+    What is too long for one part is taken line by line.
+    """
+    begun = first
+    for at in range(first, end):
+        after_blank = at > first and not lines[at - 1].strip() and lines[at].strip()
+        too_long = starts[at + 1] - starts[begun] > LONGEST
+        if at == first or after_blank or too_long or _ENTRY.match(lines[at]):
+            begun = at
+            yield at
+
+
+def _part(
+    path: str, lines: Sequence[str], starts: Sequence[int], first: int, end: int
+) -> Iterator[Part]:
+    """One part; more of a single line that is longer than a part may be."""
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    while first < end and not lines[first].strip():
+        first += 1
+    text = "".join(lines[first:end])
+    for at in range(0, len(text), LONGEST) if end == first + 1 else [0]:
+        piece = text[at : at + LONGEST] if end == first + 1 else text
+        if piece.strip():
+            yield Part(path, first + 1, end, starts[first] + at, piece)
+
+
+MOST_INDEXED = 4 * 1024 * 1024  # bytes from a file's beginning
+MOST_PARTS = 10_000  # likewise: a search waits while they are written
+
+
+class IndexedText(Value):
+    """What of a file belongs into the index: its parts as they stand there, and without secrets.
+
+    `is_partial` where they are those of the beginning only.
+    """
+
+    etag: str
+    parts: list[Part]
+    masked: list[Part]
+    is_partial: bool
+
+
+def indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
+    """Cut as the file stands there, and masked as a whole: a secret may span two parts."""
+    text = _beginning(data)
+    parts = _divide_file(name, text)
+    is_partial = len(as_utf8(data)) > MOST_INDEXED or len(parts) > MOST_PARTS
+    parts = parts[:MOST_PARTS]
+    cleaned = list(_masked(parts, secret_spans(text))) if mask else parts
+    return IndexedText(etag_of(data), parts, cleaned, is_partial)
+
+
+def line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
+    """The first and the last line of each part."""
+    return [(part.line, part.last) for part in _divide_file(name, _beginning(data))[:MOST_PARTS]]
+
+
+def plan(
+    file: str, scope: str, parent: str, old: Sequence[Record], parts: Sequence[Part], at: int
+) -> tuple[int, list[Step]]:
+    """The position of the first part, and the steps from the old sections to these parts.
+
+    What reads the same stays the same record, and the positions begin where most of these keep
+    theirs: an entry on top moves nothing. Of the others, those under the same heading are changed.
+    """
+    same = _paired([(_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old])
+    shifts = Counter((record.position or 0) - number for number, record in same.items())
+    first = shifts.most_common(1)[0][0] if shifts else 0
+    used = {record.id for record in same.values()}
+    names = [None if number in same else _name(file, p) for number, p in enumerate(parts)]
+    like = _paired(names, [(record.name, record) for record in old if record.id not in used])
+    used |= {record.id for record in like.values()}
+    steps: list[Step] = []
+    for number, part in enumerate(parts):
+        values = {
+            "text": part.text,
+            "position": first + number,
+            "occurred_at": moment_of(part.text),
+        }
+        record = same.get(number) or like.get(number)
+        if record is None:
+            steps.append(Insert(_section(file, scope, parent, part, values, at)))
+        elif any(getattr(record, name) != value for name, value in values.items()):
+            steps.append(Update(record.id, values, record.version))
+    steps += [Delete(record.ref) for record in old if record.id not in used]
+    return first, steps
+
+
+def _beginning(data: bytes) -> str:
+    data = as_utf8(data)
+    if len(data) > MOST_INDEXED:
+        data = data[: data.rfind(b"\n", 0, MOST_INDEXED) + 1 or MOST_INDEXED]
+    return as_shown(data)
+
+
+def _divide_file(name: str, text: str) -> list[Part]:
+    return parts_of(text, is_markdown=name.lower().endswith(".md"))
+
+
+def _masked(parts: Sequence[Part], spans: Sequence[tuple[int, int, str]]) -> Iterator[Part]:
+    passed = 0
+    for part in parts:
+        end = part.start + len(part.text)
+        while passed < len(spans) and spans[passed][1] <= part.start:
+            passed += 1
+        pieces: list[str] = []
+        at = part.start
+        for start, stop, kind in spans[passed:]:
+            if start >= end:
+                break
+            pieces += [part.text[at - part.start : max(start, at) - part.start]]
+            pieces.append(f"[masked: {kind}]")
+            at = min(stop, end)
+        text = "".join([*pieces, part.text[at - part.start :]]) if pieces else part.text
+        yield replace(part, heading=masked(part.heading)[0], text=text)
+
+
+def _paired(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> dict[int, Record]:
+    """For the numbers of what is wanted the records with the same key, each used once."""
+    waiting: defaultdict[Any, list[Record]] = defaultdict(list)
+    for key, record in reversed(old):
+        waiting[key].append(record)
+    return {
+        number: waiting[key].pop()
+        for number, key in enumerate(wanted)
+        if key is not None and waiting.get(key)
+    }
+
+
+def _name(file: str, part: Part) -> str:
+    return f"{file}: {part.heading}" if part.heading else file
+
+
+def _section(
+    file: str, scope: str, parent: str, part: Part, values: dict[str, Any], at: int
+) -> Record:
+    """Without a session: in one, the words of its neighbours would find it as well."""
+    return Record(
+        id=str(uuid4()),
+        kind=SECTION,
+        created_at=at,
+        updated_at=at,
+        name=_name(file, part),
+        type=file,
+        parent=parent,
+        scope=scope,
+        facets={"file": file, **({"heading": part.heading} if part.heading else {})},
+        **values,
+    )

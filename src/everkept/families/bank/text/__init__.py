@@ -1,1 +1,0 @@
-"""Markdown and the entries in it: pure functions over text."""

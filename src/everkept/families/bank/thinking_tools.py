@@ -1,0 +1,309 @@
+"""The tools for thinking in steps, and for keeping the outcome in the bank's files."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from everkept.core.sessions import Call
+from everkept.core.times import Clock, iso
+from everkept.errors import InvalidInput
+from everkept.families.bank.bank_entries import (
+    ITEM_LIMIT,
+    TEXT_LIMIT,
+    THOUGHT,
+    Decision,
+    HistoryEntry,
+    ListItem,
+    ProgressEntry,
+    TaskEdit,
+    TaskOutcome,
+    decided,
+    edited_tasks,
+    extended,
+    in_turn,
+    noted,
+    numbered_decision_block,
+    session_note,
+)
+from everkept.families.bank.bank_files import Change, aside, edit
+from everkept.families.bank.banks import Banks
+from everkept.families.bank.file_text import edit_warnings, scan_warnings
+from everkept.families.bank.markdown_lists import NEXT_STEPS, listed, with_list
+from everkept.families.bank.markdown_sections import one_line, sections
+from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId
+from everkept.tools.schema import Field
+from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.values import Value, field
+
+MOST_TRAINS = 200  # of all clients together; the one that rested longest goes first
+MOST_BRANCHES = 100
+
+
+class Train(Value, frozen=False):
+    length: int = 0
+    branches: dict[str, None] = field(default_factory=dict[str, None])
+
+
+class Trains:
+    """Trains of thought by the session of the client and the name it gave them."""
+
+    def __init__(self, most: int = MOST_TRAINS) -> None:
+        self._most = most
+        self._trains: OrderedDict[tuple[str, str | None], Train] = OrderedDict()
+
+    def step(self, session: str, name: str | None, branch: str | None) -> Train:
+        """One more thought; of the branches the oldest are forgotten when they are many."""
+        train = self._trains.setdefault((session, name), Train())
+        self._trains.move_to_end((session, name))
+        train.length += 1
+        if branch is not None:
+            train.branches[branch] = None
+            if len(train.branches) > MOST_BRANCHES:
+                del train.branches[next(iter(train.branches))]
+        while len(self._trains) > self._most:
+            self._trains.popitem(last=False)
+        return train
+
+    def forget(self, session: str, name: str | None) -> int:
+        """One train, or all of the session without a name; how many there were."""
+        keys = [key for key in self._trains if key[0] == session and name in (None, key[1])]
+        for key in keys:
+            del self._trains[key]
+        return len(keys)
+
+
+_NUMBERED = re.compile(r"(\d{1,9})\.\s")
+
+
+class Outcome(Value):
+    """What is to be kept of it."""
+
+    summary: str
+    session_id: str | None = None
+    decision: Decision | None = None
+    tasks: TaskEdit | None = None
+    next_steps: Sequence[str] = ()
+    progress_entry: ProgressEntry | None = None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Everything of it that is written, by the file that it goes to."""
+        context = [self.summary, *self.next_steps]
+        decided: list[str] = []
+        done: list[str] = []
+        if self.tasks:
+            context += [*(self.tasks.add or ()), *(self.tasks.replace or ())]
+        if taken := self.decision:
+            decided = [taken.title, taken.context, taken.decision]
+            decided += [*taken.alternatives, *taken.consequences]
+        if entry := self.progress_entry:
+            done = [entry.summary, entry.details or "", *entry.files, *entry.tags]
+        written = {ACTIVE: context, DECISIONS: decided, PROGRESS: done}
+        return {name: "\n".join(texts) for name, texts in written.items()}
+
+
+class Finalizing:
+    """What it did to the tasks is known once the edits were made."""
+
+    def __init__(self, at: int, outcome: Outcome) -> None:
+        self._at = at
+        self._outcome = outcome
+        self._tasks: TaskOutcome | None = None
+        self._texts: dict[str, str] = {}
+
+    def changes(self) -> dict[str, Change]:
+        outcome = self._outcome
+        changes: dict[str, Change] = {
+            ACTIVE: in_turn([self._with_tasks, self._with_next_steps, self._with_note])
+        }
+        if outcome.decision:
+            changes[DECISIONS] = self._with_decision
+        if outcome.progress_entry:
+            changes[PROGRESS] = HistoryEntry(self._at, outcome.progress_entry)
+        return {name: self._noticed(name, change) for name, change in changes.items()}
+
+    def _noticed(self, name: str, change: Change) -> Change:
+        """Keeps what came of it, for the warnings."""
+
+        def noticed(text: str | None) -> str | None:
+            edited = change(text)
+            self._texts[name] = edited or text or ""
+            return edited
+
+        return noticed
+
+    def actions(self) -> list[str]:
+        outcome, done = self._outcome, ["Session note added to active-context.md"]
+        if outcome.next_steps:
+            done.append(f"Next steps updated ({len(outcome.next_steps)} items)")
+        if self._tasks:
+            count = f"{self._tasks.added} added, {self._tasks.removed} removed"
+            done.append(f"Tasks updated ({count})")
+        if outcome.decision:
+            done.append(f"Decision logged: {one_line(outcome.decision.title)}")
+        if outcome.progress_entry:
+            done.append(f"Progress entry added: {one_line(outcome.progress_entry.summary)}")
+        return done
+
+    async def warnings(self) -> list[Warned]:
+        size = sum(map(len, self._texts.values()))
+        found = await aside(size, lambda: edit_warnings(self._texts))
+        return [*(self._tasks.warnings if self._tasks else ()), *found]
+
+    def _with_tasks(self, text: str) -> str:
+        edit = self._outcome.tasks
+        if edit is None or edit.is_empty:
+            return text
+        self._tasks = edited_tasks(text, edit)
+        return self._tasks.text
+
+    def _with_next_steps(self, text: str) -> str:
+        steps = self._outcome.next_steps
+        if not steps:
+            return text
+        wanted = extended(listed(text, NEXT_STEPS), steps)
+        return with_list(text, NEXT_STEPS, wanted, in_place=True)
+
+    def _with_note(self, text: str) -> str:
+        name = self._outcome.session_id
+        first, *rest = self._outcome.summary.strip().splitlines()
+        tagged = f"{first} [session:{one_line(name)}]" if name else first
+        return noted(text, session_note(self._at, "\n".join([tagged, *rest]), THOUGHT))
+
+    def _with_decision(self, text: str | None) -> str | None:
+        assert self._outcome.decision is not None
+        numbers = [
+            int(found[1])
+            for section in sections(text or "")
+            if section.level == 2 and (found := _NUMBERED.match(section.title))
+        ]
+        number = max(numbers, default=0) + 1
+        return decided(numbered_decision_block(self._at, number, self._outcome.decision))(text)
+
+
+FORGETFUL = "This connection keeps no state: earlier thoughts are not counted."
+
+TrainName = Annotated[
+    str, Field("Keeps parallel tasks apart.", name="sessionId", max_length=200, blank=False)
+]
+
+
+class Thought(Value):
+    """How far a train of thought is, or that it was cleared."""
+
+    reset: bool | None = None
+    cleared: int | None = None
+    thought_number: Annotated[int | None, Field(name="thoughtNumber")] = None
+    total_thoughts: Annotated[int | None, Field(name="totalThoughts")] = None
+    next_thought_needed: Annotated[bool | None, Field(name="nextThoughtNeeded")] = None
+    branches: list[str] | None = None
+    thought_history_length: Annotated[int | None, Field(name="thoughtHistoryLength")] = None
+    session_id: Annotated[str | None, Field(name="sessionId")] = None
+    note: str | None = None
+
+
+class Finalized(Value):
+    success: bool
+    actions: list[str]
+    timestamp: str
+    session_id: Annotated[str | None, Field(name="sessionId")] = None
+    warnings: list[Warned] | None = None
+
+
+class ThinkingTools(Family):
+    """Steps of reasoning; only their number is remembered."""
+
+    def __init__(self, banks: Banks, clock: Clock) -> None:
+        self._banks = banks
+        self._clock = clock
+        self._trains = Trains()
+
+    @tool(Effect.SELECTS, adds_each_time=True)
+    async def sequential_thinking(
+        self,
+        call: Call,
+        thought: Annotated[str, Field("The step; it is not stored.", max_length=TEXT_LIMIT)]
+        | None = None,
+        next_thought_needed: Annotated[bool, Field("More to come.", name="nextThoughtNeeded")]
+        | None = None,
+        thought_number: Annotated[
+            int, Field("Number of the step.", name="thoughtNumber", ge=1, le=1_000_000)
+        ]
+        | None = None,
+        total_thoughts: Annotated[
+            int, Field("How many it may become.", name="totalThoughts", ge=1, le=1_000_000)
+        ]
+        | None = None,
+        is_revision: Annotated[bool, Field("Revises a step.", name="isRevision")] = False,
+        revises_thought: Annotated[int, Field("Step that is revised.", name="revisesThought", ge=1)]
+        | None = None,
+        branch_from_thought: Annotated[
+            int, Field("Step to branch off.", name="branchFromThought", ge=1)
+        ]
+        | None = None,
+        branch_id: Annotated[str, Field("Its name.", name="branchId", max_length=200, blank=False)]
+        | None = None,
+        needs_more_thoughts: Annotated[
+            bool, Field("Raise the total.", name="needsMoreThoughts")
+        ] = False,
+        session_id: TrainName | None = None,
+        reset: Annotated[bool, Field("Clear one session, or all without `sessionId`.")] = False,
+    ) -> Thought:
+        """Record one numbered step of reasoning, or start over."""
+        if reset:
+            cleared = self._trains.forget(call.session.id, session_id)
+            return Thought(reset=True, cleared=cleared, session_id=session_id)
+        given = {
+            "thought": thought,
+            "nextThoughtNeeded": next_thought_needed,
+            "thoughtNumber": thought_number,
+            "totalThoughts": total_thoughts,
+        }
+        _check_given(given)
+        if is_revision and revises_thought is None:
+            raise InvalidInput("`isRevision` needs `revisesThought`.", argument="revisesThought")
+        number, total = thought_number or 1, max(total_thoughts or 1, thought_number or 1)
+        branch = branch_id if branch_from_thought is not None else None
+        train = self._trains.step(call.session.id, session_id, branch)
+        return Thought(
+            thought_number=number,
+            total_thoughts=total + 1 if needs_more_thoughts and total == number else total,
+            next_thought_needed=next_thought_needed,
+            branches=list(train.branches),
+            thought_history_length=train.length,
+            session_id=session_id,
+            note=None if call.session.stateful else FORGETFUL,
+        )
+
+    @tool(Effect.WRITES)
+    async def finalize_thinking_session(
+        self,
+        call: Call,
+        summary: Annotated[str, Field("What came out.", max_length=TEXT_LIMIT, blank=False)],
+        decision: Annotated[Decision, Field("For decision-log.md.")] | None = None,
+        tasks: Annotated[TaskEdit, Field("As in update_tasks.")] | None = None,
+        next_steps: Annotated[
+            list[ListItem], Field("To append.", name="nextSteps", max_items=ITEM_LIMIT)
+        ]
+        | None = None,
+        progress_entry: Annotated[ProgressEntry, Field("For progress.md.", name="progressEntry")]
+        | None = None,
+        session_id: TrainName | None = None,
+        store_id: StoreId | None = None,
+    ) -> Finalized:
+        """Write what came out of thinking into the bank's files."""
+        bank, at = await self._banks.existing(call, store_id), self._clock()
+        outcome = Outcome(summary, session_id, decision, tasks, next_steps or [], progress_entry)
+        finalizing = Finalizing(at, outcome)
+        await edit(bank, finalizing.changes())
+        secrets = await scan_warnings(outcome.texts)
+        warnings = [*(await finalizing.warnings()), *(secrets or ())]
+        return Finalized(True, finalizing.actions(), iso(at), session_id, warnings or None)
+
+
+def _check_given(values: Mapping[str, Any]) -> None:
+    missing = [f"`{name}`" for name, value in values.items() if value is None]
+    if missing:
+        listed = ", ".join(missing)
+        raise InvalidInput(f"{listed} must be given.", hint="Or set `reset` to true.")

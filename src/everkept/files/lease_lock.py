@@ -1,0 +1,465 @@
+"""Locks between processes and machines: files made by exclusive create, with owner and lease.
+
+A lock is a chain of claims. The first is `.everkept-<name>.lock`; whoever takes over from a
+holder that died does not touch that file, but makes the claim after it, whose file is named for
+the token of the claim before. The last claim of the chain holds the lock.
+
+Why that is safe, however slowly each contender goes from one step to the next:
+
+1. Only an exclusive create makes a claim, so of all that take over from one holder one succeeds.
+2. Tokens are never used twice, so neither is the file after a claim, as long as it exists.
+3. A holder lets go by removing the first file before all others. A slow contender may still make
+   a claim after one that is long gone; it therefore reads the chain again from its first file,
+   and since that has vanished or has another token, it steps back.
+4. The first file is removed by nobody but the holder, so while anyone holds, no new chain begins.
+
+Removing or renaming a dead holder's file instead would fail at 3: between looking and removing,
+another may have taken over, and its living lock would be what is removed.
+
+What no lock file can give: a holder that sleeps past its lease, as a closed laptop does, wakes up
+without the lock. So a lease is renewed in time, and each change under a lock is preceded by
+`Locks.assure`, which refuses once the lease is lost.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import re
+import secrets
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar, copy_context
+from typing import Any, Protocol, TypeVar, cast
+
+from everkept.core import times
+from everkept.core.files import FileWork
+from everkept.core.sync_runner import driven
+from everkept.core.times import Clock
+from everkept.core.uncancelled import finished
+from everkept.errors import EverkeptError, InvalidInput, StoreBusy
+from everkept.files.disk import in_thread
+from everkept.files.working_files import LOCK_NAME, is_running, lock_file, this_machine
+from everkept.values import Value
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_SECOND = 1_000_000  # microseconds
+_RENEWALS = 3  # in the time of a lease, so that one may fail
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.001, 0.02, 1.5  # seconds, seconds, factor
+_SKEW = 300.0  # seconds by which the clocks of two machines may differ
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class LockFiles(Protocol):
+    """The steps that a lock is made of, each on one file of the folder; names have no slash."""
+
+    async def create(self, name: str, content: bytes) -> bool:
+        """False where it exists; makes the folder. It may be seen empty before it has its content.
+
+        When this raises, the file is not there; when it is cancelled, it has come to an end.
+        """
+        ...
+
+    async def read(self, name: str) -> tuple[bytes, int] | None:
+        """What it holds and when it was modified, in any unit; None where there is none."""
+        ...
+
+    async def rewrite(self, name: str, mark: bytes, content: bytes) -> bool:
+        """Overwrites it in place, with as many bytes, if `mark` is in it; False otherwise.
+
+        Looking and writing are done through one handle, so that it is the same file.
+        """
+        ...
+
+    async def remove(self, name: str, mark: bytes) -> bool:
+        """Removes it if `mark` is in it; False otherwise."""
+        ...
+
+
+class Timer(Protocol):
+    """Something that will be called, unless it is cancelled before."""
+
+    def cancel(self) -> None: ...
+
+
+def _call_later(seconds: float, function: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, function)
+
+
+class Terms(Value):
+    """How long a lock lasts and is waited for, in seconds, and what the world around it says."""
+
+    lease: float = 30.0
+    patience: float = 20.0
+    now: Clock = times.now
+    elapsed: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    call_later: Callable[[float, Callable[[], None]], Timer] = _call_later
+    pid: Callable[[], int] = os.getpid
+    is_running: Callable[[int], bool] = is_running
+
+
+class Claim(Value):
+    """A claim to a lock; what cannot be read has an owner and an end that nobody knows."""
+
+    file: str
+    content: bytes
+    token: str
+    machine: str | None = None
+    pid: int | None = None
+    until: int | None = None
+
+    @property
+    def owner(self) -> str:
+        if self.machine is None:
+            return "a process that has not said who it is"
+        return f"process {self.pid} on {self.machine.partition('/')[0]}"
+
+
+def claim_of(file: str, content: bytes, modified_at: int) -> Claim:
+    try:
+        said = cast("dict[str, Any]", json.loads(content))
+        machine, pid, token, until = (said[key] for key in ("machine", "pid", "token", "until"))
+        if _TOKEN.fullmatch(token):
+            return Claim(file, content, token, str(machine), int(pid), int(until))
+    except (ValueError, TypeError, KeyError):
+        pass
+    # Its maker has not written yet, or died before: the time tells it from later such files.
+    return Claim(file, content, f"{modified_at:x}")
+
+
+def time_to_watch(until: int | None, now: int, lease: float) -> float:
+    """How many seconds a claim must stay as it is before its holder counts as dead.
+
+    Clocks of two machines differ, so the end that a holder wrote is not enough: one that lives
+    would have renewed it before our eyes. An end that is long past is believed.
+    """
+    if until is None or now < until:
+        return lease
+    return lease / _RENEWALS if now < until + _SKEW * _SECOND else 0.0
+
+
+class Lease:
+    """A lock that is held, from `hold` on. It is made on the event loop, which renews it.
+
+    Its work may be done in a thread. That thread also ends the lease, unless a renewal has begun.
+    """
+
+    def __init__(self, files: LockFiles, name: str, terms: Terms) -> None:
+        self._files, self._name, self._terms = files, name, terms
+        self._chain: tuple[Claim, ...] = ()
+        self._until = 0
+        self._ended = False
+        self._lost = False
+        self.taker = asyncio.current_task()
+        self._timer = self._set_timer()
+        self._renewal: asyncio.Task[None] | None = None
+        self._first = threading.Lock()  # for the first of a renewal and the end in a thread
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self._chain) and not self._ended
+
+    def hold(self, chain: tuple[Claim, ...]) -> None:
+        self._until = chain[-1].until or 0
+        self._chain = chain
+
+    def cancel_timer(self) -> None:
+        self._timer.cancel()
+
+    async def assure(self) -> None:
+        """Raises StoreBusy when the lock is lost; asks the folder only when a renewal is late."""
+        if self._ended:
+            return
+        if not self._lost and self._terms.now() >= self._until - self._half():
+            await self._renew()
+        if self._lost:
+            raise StoreBusy(
+                f'The lock "{self._name}" was lost: its holder did not renew it for'
+                f" {self._terms.lease:g} seconds, and another may have written since.",
+                hint="Read again what is there, and repeat the change.",
+                lock=self._name,
+            )
+
+    async def end(self) -> None:
+        """Lets go. Raises StoreBusy when the lease was over before the work was."""
+        self.cancel_timer()
+        if self._renewal is not None:
+            await self._renewal
+            self.cancel_timer()
+        await self._let_go()
+
+    async def end_in_thread(self) -> None:
+        """As `end`; a lease whose renewal has begun is left to the event loop."""
+        if self._first.acquire(blocking=False):
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        try:
+            if self._terms.now() >= self._until:
+                await self.assure()
+        finally:
+            self._ended = True
+            if not self._lost:
+                await self._remove()
+
+    async def _remove(self) -> None:
+        try:
+            for claim in self._chain:  # the first file first: see 3 above
+                await self._files.remove(claim.file, _mark(claim))
+        except EverkeptError as error:
+            # The work is done, and it would be wrong to call it failed.
+            log.warning("a lock could not be removed and will run out: %s", error)
+
+    def _half(self) -> int:
+        return int(self._terms.lease / 2 * _SECOND)
+
+    def _set_timer(self) -> Timer:
+        # Most locks are let go long before; a timer costs them less than a task that waits.
+        return self._terms.call_later(self._terms.lease / _RENEWALS, self._begin_renewal)
+
+    def _begin_renewal(self) -> None:
+        if not self._chain:
+            self._timer = self._set_timer()
+        elif self._renewal is not None or self._first.acquire(blocking=False):
+            self._renewal = asyncio.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        with suppress(EverkeptError):  # tried again; when it is too late, `assure` says so
+            await self._renew()
+        if not self._lost:
+            self._timer = self._set_timer()
+
+    async def _renew(self) -> None:
+        claim = self._chain[-1]
+        content, until = _written(claim.token, self._terms)
+        rewritten = await self._files.rewrite(claim.file, _mark(claim), content)
+        if not rewritten or await self._files.read(lock_file(self._name, claim.token)):
+            self._lost = True
+        else:
+            self._until = until
+
+
+_held: ContextVar[tuple[tuple["Locks", str, Lease], ...]] = ContextVar("held", default=())
+
+
+class _NotFree(Exception):
+    """Another process holds the lock."""
+
+
+class Locks:
+    """The locks of one folder. Tasks of this process wait for each other in the order they came."""
+
+    def __init__(self, files: LockFiles, address: str, terms: Terms = Terms()) -> None:  # noqa: B008 (frozen)
+        self._files, self._address, self._terms = files, address, terms
+        self._gates: dict[str, asyncio.Lock] = {}
+        self._watched: dict[str, tuple[bytes, float]] = {}
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[None]:
+        _check_name(name)
+        return self._locked(name)
+
+    async def assure(self) -> None:
+        """Raises StoreBusy when the caller has lost a lock of this folder that it still uses."""
+        for locks, _, lease in _held.get():
+            if locks is self:
+                await lease.assure()
+
+    async def run_in_thread(self, name: str, work: FileWork[T], undo: FileWork[None] | None) -> T:
+        """Run `work` under a lock, and `undo` if the caller is canceled before its end.
+
+        One call into a thread takes the lock, works and lets go. Only if another process holds the
+        lock is it waited for on the event loop. The steps of LockFiles must not need that loop.
+        """
+        _check_name(name)
+        canceled = threading.Event()
+
+        async def do() -> T:
+            done = await work()
+            if undo is not None and canceled.is_set():
+                await undo()
+            return done
+
+        async with self._turn(name) as lease:
+            context = copy_context()  # other locks that the caller holds are in it
+            free = self._do_if_free(name, lease, do)
+            try:
+                return await in_thread(lambda: context.run(driven, free), on_cancel=canceled.set)
+            except _NotFree:
+                self._hold(lease, await self._taken(name))
+            held = self._do_held(name, lease, do)
+            return await in_thread(lambda: context.run(driven, held), on_cancel=canceled.set)
+
+    async def _do_if_free(self, name: str, lease: Lease, work: FileWork[T]) -> T:
+        chain = await self._begun(name, secrets.token_hex(16))
+        if chain is None:
+            raise _NotFree
+        self._hold(lease, chain)
+        try:
+            return await self._do_held(name, lease, work)
+        finally:
+            await lease.end_in_thread()
+
+    async def _do_held(self, name: str, lease: Lease, work: FileWork[T]) -> T:
+        _held.set((*_held.get(), (self, name, lease)))  # in the copied context of one thread call
+        return await work()
+
+    @asynccontextmanager
+    async def _locked(self, name: str) -> AsyncGenerator[None, None]:
+        async with self._turn(name) as lease:
+            self._hold(lease, await self._taken(name))
+            before = _held.set((*_held.get(), (self, name, lease)))
+            try:
+                yield
+            finally:
+                _held.reset(before)
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncGenerator[Lease, None]:
+        """A lease to be filled, once all tasks that came before have ended theirs."""
+        self._refuse_twice(name)
+        gate = self._gates.setdefault(name, asyncio.Lock())
+        await self._pass(gate, name)
+        try:
+            lease = Lease(self._files, name, self._terms)
+            try:
+                yield lease
+            finally:
+                lease.cancel_timer()
+                if lease.is_held:
+                    await finished(lease.end())
+        finally:
+            gate.release()
+
+    def _refuse_twice(self, name: str) -> None:
+        # It would wait for itself until its patience is over.
+        for locks, held, lease in _held.get():
+            if locks is self and held == name and lease.taker is asyncio.current_task():
+                raise RuntimeError(f"the lock {name} is taken by this task already")
+
+    async def _pass(self, gate: asyncio.Lock, name: str) -> None:
+        try:
+            async with asyncio.timeout(self._terms.patience):
+                await gate.acquire()
+        except TimeoutError:
+            raise self._busy(name, "another call of this server") from None
+
+    async def _taken(self, name: str) -> tuple[Claim, ...]:
+        deadline = self._terms.elapsed() + self._terms.patience
+        token = secrets.token_hex(16)
+        pauses = _pauses()
+        while True:
+            if chain := await self._begun(name, token):
+                return chain
+            found = await self._chain(name)
+            if found and self._is_over(found[-1]):
+                if chain := await self._continued(name, found, token):
+                    return chain
+                token = secrets.token_hex(16)
+            elif self._terms.elapsed() >= deadline:
+                raise self._busy(name, found[-1].owner if found else "nobody for long")
+            await self._terms.sleep(next(pauses))
+
+    def _hold(self, lease: Lease, chain: tuple[Claim, ...]) -> None:
+        for claim in chain:
+            self._watched.pop(claim.file, None)
+        lease.hold(chain)
+
+    async def _begun(self, name: str, token: str) -> tuple[Claim, ...] | None:
+        claim = _claim(lock_file(name), token, self._terms)
+        return (claim,) if await self._created(claim) else None
+
+    async def _continued(
+        self, name: str, chain: tuple[Claim, ...], token: str
+    ) -> tuple[Claim, ...] | None:
+        claim = _claim(lock_file(name, chain[-1].token), token, self._terms)
+        if not await self._created(claim):
+            return None
+        extended: tuple[Claim, ...] = ()
+        wanted = [*(before.token for before in chain), token]
+        try:
+            extended = await self._chain(name)
+        finally:
+            holds = [found.token for found in extended] == wanted
+            if not holds:
+                await finished(self._files.remove(claim.file, _mark(claim)))
+        return extended if holds else None
+
+    async def _created(self, claim: Claim) -> bool:
+        try:
+            return await self._files.create(claim.file, claim.content)
+        except asyncio.CancelledError:
+            await finished(self._files.remove(claim.file, _mark(claim)))
+            raise
+
+    async def _chain(self, name: str) -> tuple[Claim, ...]:
+        """From the first claim to the one that holds, or to the last of those that are over."""
+        chain: list[Claim] = []
+        file = lock_file(name)
+        while found := await self._files.read(file):
+            claim = claim_of(file, *found)
+            chain.append(claim)
+            if not self._is_over(claim):
+                break
+            file = lock_file(name, claim.token)
+        return tuple(chain)
+
+    def _is_over(self, claim: Claim) -> bool:
+        elapsed = self._terms.elapsed()
+        content, since = self._watched.get(claim.file, (None, elapsed))
+        if content != claim.content:
+            since = elapsed
+            self._watched[claim.file] = (claim.content, since)
+        needed = time_to_watch(claim.until, self._terms.now(), self._terms.lease)
+        return self._has_died(claim) or elapsed - since >= needed
+
+    def _has_died(self, claim: Claim) -> bool:
+        """Known at once on one machine; a pid that was given anew is found out by the lease."""
+        if claim.pid is None or claim.machine != this_machine():
+            return False
+        return not self._terms.is_running(claim.pid)
+
+    def _busy(self, name: str, holder: str) -> StoreBusy:
+        return StoreBusy(
+            f'The lock "{name}" of {self._address} is held by {holder};'
+            f" waited {self._terms.patience:g} seconds.",
+            hint="Try again. A holder that died is found out by its lease of"
+            f" {self._terms.lease:g} seconds.",
+            lock=name,
+            holder=holder,
+        )
+
+
+def _check_name(name: str) -> None:
+    if not LOCK_NAME.fullmatch(name):
+        raise InvalidInput(f'"{name}" is no name of a lock: a-z, 0-9 and - make one.')
+
+
+def _claim(file: str, token: str, terms: Terms) -> Claim:
+    content, until = _written(token, terms)
+    return Claim(file, content, token, this_machine(), terms.pid(), until)
+
+
+def _written(token: str, terms: Terms) -> tuple[bytes, int]:
+    """Always of one length for one token: a renewal is written over it in place."""
+    until = terms.now() + int(terms.lease * _SECOND)
+    said = {"machine": this_machine(), "pid": terms.pid(), "token": token, "until": f"{until:020}"}
+    return json.dumps(said).encode(), until
+
+
+def _mark(claim: Claim) -> bytes:
+    """What only this claim holds; nothing, where its maker died before writing."""
+    return claim.token.encode() if claim.machine is not None else b""
+
+
+def _pauses() -> Iterator[float]:
+    """Short at first, since most locks are held for a millisecond."""
+    longest = _FIRST_PAUSE
+    while True:
+        yield longest * (0.5 + random.random() / 2)
+        longest = min(longest * _GROWTH, _LONGEST_PAUSE)

@@ -1,0 +1,476 @@
+"""Files in a folder of this machine's disk."""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
+from contextvars import copy_context
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, TypeVar
+
+from everkept.core.disk import sync, sync_folder
+from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
+from everkept.core.sync_runner import driven
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    Refused,
+    visible,
+)
+from everkept.files import disk
+from everkept.files.disk import BINARY, NO_FOLLOW, NO_WAIT, Spot, in_thread, spot
+from everkept.files.lease_lock import Locks, Terms
+from everkept.files.working_files import (
+    ABANDONED,
+    LocalLockFiles,
+    is_temporary,
+    is_working_file,
+    reachable_parts,
+    temporary,
+)
+
+T = TypeVar("T")
+Parts = tuple[str, ...]
+Infos = list[FileInfo]  # inside the class `list` is the method
+
+
+class LocalFiles:
+    """Implements FileStore. Every call is one call into a thread, and done or undone at its return.
+
+    A symbolic link to something inside is followed, except by `remove` and `rename`, which mean
+    the link itself.
+    """
+
+    def __init__(self, folder: Path, *, terms: Terms = Terms()) -> None:  # noqa: B008 (frozen)
+        self._folder = folder
+        self._root = str(folder)
+        self._locks = Locks(LocalLockFiles(folder), self._root, terms)
+        self._swept: set[Parts] = set()
+
+    @property
+    def address(self) -> str:
+        return self._root
+
+    @property
+    def is_remote(self) -> bool:
+        return False
+
+    async def read(self, path: str, *, start: int = 0) -> bytes:
+        return await self._asked(self._read, path, _named(path), start)
+
+    async def write(self, path: str, data: bytes) -> None:
+        await self.write_all({path: data})
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        files = [(path, _named(path), data) for path, data in contents.items()]
+        await self._locks.assure()
+        await in_thread(self._write_files, files)
+
+    async def append(self, path: str, data: bytes) -> None:
+        await self._changed(self._append, path, _named(path), data)
+
+    async def info(self, path: str = "") -> FileInfo | None:
+        try:
+            return await self._asked(self._info, path, reachable_parts(path))
+        except NotFound:
+            return None
+
+    async def list(self, folder: str = "") -> list[FileInfo]:
+        try:
+            return await self._asked(self._list, folder, reachable_parts(folder))
+        except NotFound:
+            raise NotFound("folder", folder or self._root) from None
+
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        try:
+            return await self._asked(self._survey, folder, reachable_parts(folder), with_newest)
+        except NotFound:
+            raise NotFound("folder", folder or self._root) from None
+
+    async def remove(self, path: str) -> None:
+        with suppress(NotFound):
+            await self._changed(self._remove, path, _named(path))
+
+    async def rename(self, path: str, to: str) -> None:
+        await self._changed(self._rename, path, _named(path), _named(to))
+
+    async def make_folder(self, path: str = "") -> None:
+        await self._changed(self._make_folder, path, reachable_parts(path))
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self._locks.lock(name)
+
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        async def run_in_turn() -> Sequence[T]:
+            return [await work() for work in works]
+
+        context, run = copy_context(), run_in_turn()
+        return await in_thread(lambda: context.run(driven, run))
+
+    async def run_locked(
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
+    ) -> T:
+        return await self._locks.run_in_thread(name, work, undo)
+
+    async def _asked(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+        return await in_thread(self._translated, step, path, False, *arguments)
+
+    async def _changed(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+        await self._locks.assure()
+        return await in_thread(self._translated, step, path, True, *arguments)
+
+    def _translated(self, step: Callable[..., T], path: str, writing: bool, *arguments: Any) -> T:
+        try:
+            return step(*arguments)
+        except OSError as error:
+            raise disk.failure(error, path, root=self._root, writing=writing) from error
+
+    def _read(self, parts: Parts, start: int) -> bytes:
+        with (
+            spot(self._root, parts) as where,
+            _opened(where, os.O_RDONLY | NO_WAIT) as file,
+            open(file, "rb", buffering=0, closefd=False) as reader,
+        ):
+            reader.seek(start)
+            return reader.read()
+
+    def _write_files(self, files: Sequence[tuple[str, Parts, bytes]]) -> None:
+        """Flush all drafts before the first is put in place, then each folder once.
+
+        The disk flushes them together, and a lack of disk space changes nothing.
+        """
+        drafts: dict[str, _Draft] = {}
+        folders: dict[Parts, int | None] = {}
+        with ExitStack() as stack:
+            for path, parts, data in files:
+                draft = stack.enter_context(self._drafted(path, parts, data))
+                drafts[path] = draft
+                folders[(draft.where.target or parts)[:-1]] = draft.where.folder
+            for path, draft in drafts.items():
+                self._translated(draft.flush, path, True)
+            for path, draft in drafts.items():
+                self._translated(draft.put_in_place, path, True)
+            for folder in folders.values():
+                sync_folder(folder)
+
+    @contextmanager
+    def _drafted(self, path: str, parts: Parts, data: bytes) -> "Generator[_Draft, None, None]":
+        try:
+            with spot(self._root, parts, make=True) as where:
+                self._sweep(parts[:-1], where)
+                _check_writable(where)
+                draft = _Draft(where)
+                try:
+                    draft.fill(data)
+                    yield draft
+                finally:
+                    draft.discard()
+        except OSError as error:
+            raise disk.failure(error, path, root=self._root, writing=True) from error
+
+    def _append(self, parts: Parts, data: bytes) -> None:
+        with spot(self._root, parts, make=True) as where:
+            _check_writable(where)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_WAIT
+            with _opened(where, flags) as file:
+                before = os.fstat(file).st_size
+                try:
+                    _write_all(file, data)
+                except OSError:
+                    os.ftruncate(file, before)  # no room for all of it: none of it
+                    raise
+
+    def _info(self, parts: Parts) -> FileInfo | None:
+        with spot(self._root, parts) as where:
+            target = None if where.target is None else "/".join(where.target)
+            return _described("/".join(parts), where.found, target)
+
+    def _list(self, parts: Parts) -> Infos:
+        prefix = "".join(f"{part}/" for part in parts)
+        found: list[FileInfo] = []
+        with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if is_working_file(name) or not is_name(name):
+                    continue
+                try:
+                    if entry.is_symlink():
+                        info = self._linked((*parts, name))
+                    else:
+                        info = _described(prefix + name, entry.stat(follow_symlinks=False))
+                except FileNotFoundError:  # gone since it was listed
+                    continue
+                if info:
+                    found.append(info)
+        found.sort(key=attrgetter("path"))
+        return found
+
+    def _survey(self, parts: Parts, with_newest: bool) -> FolderSurvey:
+        files: list[str] = []
+        folders: list[str] = []
+        links: dict[str, str] = {}
+        unreachable: list[str] = []
+        newest = 0
+        with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if is_working_file(name):
+                    continue
+                info = None
+                if not is_name(name):
+                    place = unreachable
+                elif entry.is_symlink():
+                    info = self._linked((*parts, name))
+                    place = unreachable if info is None else folders if info.is_folder else files
+                    if info:
+                        links[name] = info.target or ""
+                elif entry.is_file(follow_symlinks=False):
+                    place = files
+                else:
+                    place = folders if entry.is_dir(follow_symlinks=False) else unreachable
+                if with_newest and place is not unreachable and name[0] != ".":
+                    try:
+                        changed_at = info.modified_at if info else _changed_at(entry)
+                    except FileNotFoundError:  # gone since it was listed
+                        continue
+                    newest = max(newest, changed_at)
+                place.append(name)
+        for names in (files, folders, unreachable):
+            names.sort()
+        return FolderSurvey(files, folders, links, unreachable, newest or None)
+
+    def _linked(self, parts: Parts) -> FileInfo | None:
+        """What cannot be reached is no entry, nor is a folder inside itself."""
+        with suppress(EverkeptError):
+            target = disk.inside(self._root, parts)
+            here = disk.inside(self._root, parts[:-1])
+            return None if here[: len(target)] == target else self._info(parts)
+        return None
+
+    def _remove(self, parts: Parts) -> None:
+        with _existing(self._root, parts) as where:
+            if not where.is_folder:
+                disk.retried(lambda: os.unlink(where.name, dir_fd=where.folder))
+            else:
+                # Out of sight in one step, since what is in it goes one by one.
+                hidden = where.beside(temporary("removed"))
+                disk.rename_over(where, hidden)
+                shutil.rmtree(hidden.name, dir_fd=hidden.folder)
+            sync_folder(where.folder)
+
+    def _rename(self, parts: Parts, to: Parts) -> None:
+        if to[: len(parts)] == parts and to != parts:
+            shown = visible("/".join(parts))
+            raise InvalidInput(f'"{shown}" cannot be moved into itself.', argument="to")
+        with _existing(self._root, parts) as source:
+            try:
+                with self._target(parts, to) as target:
+                    move = disk.rename_over if _is_respelled(source, target) else disk.rename_new
+                    move(source, target)
+                    sync_folder(target.folder)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):
+                raise Conflict(
+                    f'"{visible("/".join(to))}", or a file on the way, exists.'
+                ) from None
+            sync_folder(source.folder)
+
+    @contextmanager
+    def _target(self, parts: Parts, to: Parts) -> Generator[Spot, None, None]:
+        """With its name as it is to be, though a folder may not tell it from what it was."""
+        if parts[:-1] == to[:-1] and parts[-1].casefold() == to[-1].casefold():
+            with spot(self._root, parts, follow=False) as source:
+                target = source.beside(to[-1])
+                yield Spot(target.name, target.folder, disk.status(target))
+        else:
+            with spot(self._root, to, make=True, follow=False) as target:
+                yield target
+
+    def _make_folder(self, parts: Parts) -> None:
+        if not parts:
+            disk.make_folders(self._root)
+            return
+        with spot(self._root, parts, make=True) as where:
+            if where.found is None:
+                os.mkdir(where.name, dir_fd=where.folder)
+                sync_folder(where.folder)
+            elif not where.is_folder:
+                raise Conflict(f'"{visible("/".join(parts))}" is a file, not a folder.')
+
+    def _sweep(self, parts: Parts, where: Spot) -> None:
+        """Removes what writers left that died, once for each folder."""
+        if parts in self._swept:
+            return
+        self._swept.add(parts)
+        folder = where.folder if where.folder is not None else str(Path(where.name).parent)
+        for entry in disk.scanned(folder):
+            if is_temporary(entry.name):
+                with suppress(OSError):
+                    _sweep_away(entry, where.beside(entry.name))
+
+
+def _named(path: str) -> Parts:
+    parts = reachable_parts(path)
+    if not parts:
+        raise Refused("A name is needed: the folder itself is neither a file nor to be removed.")
+    return parts
+
+
+@contextmanager
+def _existing(root: str, parts: Parts) -> Generator[Spot, None, None]:
+    """A file, a folder or a link itself; NotFound without it, whatever is on the way."""
+    try:
+        with spot(root, parts, follow=False) as where:
+            if where.found is not None:
+                yield where
+                return
+    except NotADirectoryError:
+        pass
+    raise NotFound("file", "/".join(parts))
+
+
+@contextmanager
+def _opened(where: Spot, flags: int) -> Generator[int, None, None]:
+    file = os.open(where.name, flags | NO_FOLLOW | BINARY, 0o666, dir_fd=where.folder)
+    try:
+        mode = os.fstat(file).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError
+        if not stat.S_ISREG(mode):
+            raise Refused(f'"{visible(Path(where.name).name)}" is no ordinary file.')
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _open_folder(root: str, parts: Parts) -> Generator[int | str, None, None]:
+    with spot(root, parts) as where:
+        if not where.is_folder:
+            raise NotADirectoryError
+        if where.folder is None:
+            yield where.name
+            return
+        flags = os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW
+        folder = os.open(where.name, flags, dir_fd=where.folder)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+
+def _check_writable(where: Spot) -> None:
+    if where.found is None:
+        return
+    name = visible(Path(where.name).name)
+    if where.is_folder:
+        raise Conflict(f'"{name}" is a folder, not a file.')
+    if not stat.S_ISREG(where.found.st_mode):
+        raise Refused(f'"{name}" is no ordinary file.')
+    # Replacing it needs no right to the file itself, but whoever took that right away meant it.
+    if not os.access(where.name, os.W_OK, dir_fd=where.folder):
+        raise ReadOnly(f'"{name}" may not be changed: it is write-protected.')
+
+
+def _unused(where: Spot) -> Spot:
+    while True:
+        fresh = where.beside(temporary(Path(where.name).name))
+        if disk.status(fresh) is None:
+            return fresh
+
+
+class _Draft:
+    """The new content of a file, in a temporary file beside it until it is put in place."""
+
+    def __init__(self, where: Spot) -> None:
+        self.where = where
+        self._fresh = _unused(where)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
+        self._file = os.open(self._fresh.name, flags, 0o666, dir_fd=self._fresh.folder)
+        self._is_open, self._is_in_place = True, False
+
+    def fill(self, data: bytes) -> None:
+        if self.where.found is not None:
+            _keep_rights(self._file, self._fresh, self.where.found)
+        _write_all(self._file, data)
+
+    def flush(self) -> None:
+        sync(self._file)
+        self._close()  # Windows does not rename an open file
+
+    def put_in_place(self) -> None:
+        fresh, where = self._fresh, self.where
+        disk.retried(
+            lambda: os.replace(
+                fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder
+            )
+        )
+        self._is_in_place = True
+
+    def discard(self) -> None:
+        """Remove the temporary file, unless it is in place."""
+        self._close()
+        if not self._is_in_place:
+            with suppress(OSError):
+                os.unlink(self._fresh.name, dir_fd=self._fresh.folder)
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self._file)
+
+
+def _keep_rights(file: int, fresh: Spot, old: os.stat_result) -> None:
+    """Of the file that is replaced; its owner only where we are allowed to."""
+    if fresh.folder is None:
+        return
+    new = os.fstat(file)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(PermissionError):
+            os.fchown(file, old.st_uid, old.st_gid)
+    if stat.S_IMODE(new.st_mode) != stat.S_IMODE(old.st_mode):
+        os.fchmod(file, stat.S_IMODE(old.st_mode))
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _described(
+    path: str, found: os.stat_result | None, target: str | None = None
+) -> FileInfo | None:
+    if found is None:
+        return None
+    is_folder = stat.S_ISDIR(found.st_mode)
+    if not is_folder and not stat.S_ISREG(found.st_mode):
+        return None
+    size = 0 if is_folder else found.st_size
+    return FileInfo(path, size, found.st_mtime_ns // 1000, is_folder, target)
+
+
+def _changed_at(entry: os.DirEntry[str]) -> int:
+    return entry.stat(follow_symlinks=False).st_mtime_ns // 1000
+
+
+def _is_respelled(source: Spot, target: Spot) -> bool:
+    """Whether they are one entry, of which the new name differs in its case alone."""
+    if source.found is None or target.found is None or source.name == target.name:
+        return False
+    is_one = source.is_folder or source.found.st_nlink == 1  # two hard links are two entries
+    return is_one and os.path.samestat(source.found, target.found)
+
+
+def _sweep_away(entry: os.DirEntry[str], where: Spot) -> None:
+    if time.time() - entry.stat(follow_symlinks=False).st_mtime < ABANDONED:
+        return
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(where.name, dir_fd=where.folder)
+    else:
+        os.unlink(where.name, dir_fd=where.folder)
