@@ -17,9 +17,9 @@ from everkept import errors
 from everkept.app.app import App
 from everkept.cli.main import COMMANDS, cli
 from everkept.errors import EverkeptError
-from everkept.families.gateway import ready
-from everkept.families.gateway.file.file_schema import file_schema
-from everkept.families.gateway.file.reading import read
+from everkept.families.gateway import draft
+from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.file_schema import file_schema
 from everkept.families.graph import model
 from everkept.settings import PREFIX, Settings, load
 from everkept.settings import model as settings_model
@@ -61,12 +61,12 @@ def tools_page() -> str:
         "are the ones of its ready-made files, which `everkept gateway init --ready NAME` writes; "
         "an argument in brackets may be left out.\n"
     )
-    parts += [_ready_made(name) for name in ready.names()]
+    parts += [_ready_made(name) for name in draft.ready_names()]
     return "\n".join(parts)
 
 
 def _ready_made(name: str) -> str:
-    config = read(ready.text(name), DOCS).config
+    config = read(draft.text(name), DOCS).config
     assert config is not None
     lines = [f"## Ready-made: {name}\n", "| tool | arguments | there | |", "|---|---|---|---|"]
     for tool in config.tools:

@@ -21,7 +21,7 @@ from everkept.errors import (
     Refused,
 )
 from everkept.families.bank.model import INDEX_BANK
-from everkept.families.memories.fading import FADING
+from everkept.families.memories.expiry import FADING
 from everkept.families.memories.new_memory import HOOKS
 from everkept.families.memories.sessions import CLOSING
 from everkept.settings import load

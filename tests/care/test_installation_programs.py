@@ -15,7 +15,7 @@ from everkept.care.installation import (
     check_versions,
     fits,
 )
-from everkept.clients.launchers import remember_launcher
+from everkept.clients.programs import remember_launcher
 from everkept.errors import InvalidInput
 from everkept.values import replace
 

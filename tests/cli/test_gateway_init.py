@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from everkept.families.gateway.file.reading import read
-from everkept.families.gateway.ready import names
+from everkept.families.gateway.draft import ready_names
+from everkept.families.gateway.file_reader import read
 from server_processes import http_server
 
 Run = Callable[..., Any]
@@ -231,7 +231,7 @@ def test_printing_writes_nothing(everkept: Run, target: Path, command: list[str]
     assert not target.parent.exists()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ready_names())
 def test_a_ready_made_file_asks_nobody(everkept: Run, target: Path, name: str) -> None:
     outcome = everkept("gateway", "init", "--ready", name)
     assert outcome.status == 0, outcome.err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everkept.clients.hook_entries import EVENTS
-from everkept.clients.places import CLIENTS
+from everkept.clients.locations import CLIENTS
 
 Run = Callable[..., Any]
 

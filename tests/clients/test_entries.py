@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from everkept.clients.entries import NotOurs, ServerPart
-from everkept.clients.places import CLIENTS, Places, client_named
+from everkept.clients.locations import CLIENTS, Places, client_named
 from everkept.clients.shapes import Unfitting
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.clients.hook_entries import HooksPart
-from everkept.clients.places import CLIENTS, Places
+from everkept.clients.locations import CLIENTS, Places
 from everkept.clients.survey import Surveyed, surveyed
 from everkept.values import replace
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.transcripts.claude_code.sessions import ClaudeCodeFormat
-from everkept.transcripts.codex.rollouts import CodexFormat
-from everkept.transcripts.cursor.agents import CursorFormat
-from everkept.transcripts.gemini.projects import GeminiProjects
-from everkept.transcripts.gemini.sessions import GeminiFormat
+from everkept.transcripts.claude_code import ClaudeCodeFormat
+from everkept.transcripts.codex import CodexFormat
+from everkept.transcripts.cursor_agents import CursorFormat
+from everkept.transcripts.documents import LineTranscript, MakeFormat
+from everkept.transcripts.gemini import GeminiFormat, GeminiProjects
 from everkept.transcripts.plain import PlainFormat
-from everkept.transcripts.reading.lines import LineTranscript, MakeFormat
 from line_files import changed, jsonl, places, read, read_growing, read_with_breaks
 from transcript_replay import SAMPLES, Replay
 

@@ -13,8 +13,8 @@ from everkept.core.records import Record, Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.model import TRANSCRIPT, TURN
-from everkept.transcripts.finding import MachineTranscripts
-from everkept.transcripts.places import client_folders
+from everkept.transcripts.discovery import MachineTranscripts
+from everkept.transcripts.programs import client_folders
 from memory_transcripts import contents, importer
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.file_reader import read
 
 HERE = "// here"  # a comment at the end of the line that has a problem
 

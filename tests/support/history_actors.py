@@ -10,7 +10,7 @@ from everkept.core.ports import Purged
 from everkept.core.records import Batch, Change, Ref
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.store import SqliteStore
-from everkept.families.history.importing import forgetting
+from everkept.families.history.ingest import removal
 from memory_transcripts import from_json, importer
 from records import DAY_ONE
 
@@ -42,7 +42,7 @@ def forget_project(folder: str, project: str) -> None:
     """Forgets it in steps of five turns; says each commit and each purge."""
 
     async def run() -> None:
-        forgetting.STEP = 5
+        removal.STEP = 5
         library = SqliteLibrary(Path(folder))
         store = cast(SqliteStore, await library.history())
         commit, purge = store.commit, store.purge
@@ -58,7 +58,7 @@ def forget_project(folder: str, project: str) -> None:
             return done
 
         store.commit, store.purge = told, purged
-        await forgetting.forget(store, lambda: DAY_ONE, projects=[project])
+        await removal.forget(store, lambda: DAY_ONE, projects=[project])
         say("done")
         await library.close()
 

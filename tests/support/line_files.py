@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.transcripts import Mark
-from everkept.transcripts.reading.lines import LineTranscript, MakeFormat
+from everkept.transcripts.documents import LineTranscript, MakeFormat
 from transcript_replay import Replay
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core.times import parsed
+from everkept.transcripts.documents import LineTranscript
 from everkept.transcripts.plain import PlainFormat
-from everkept.transcripts.reading.lines import LineTranscript
 from transcript_replay import Replay, replayed, written
 
 

@@ -362,8 +362,8 @@ def _finders(
 
 
 def _transcripts(known: Sequence[str]) -> "Transcripts":
-    from everkept.transcripts.finding import MachineTranscripts
-    from everkept.transcripts.places import client_folders
+    from everkept.transcripts.discovery import MachineTranscripts
+    from everkept.transcripts.programs import client_folders
 
     folders = client_folders(client_environment(), Path.home(), sys.platform)
     return MachineTranscripts(folders, known)

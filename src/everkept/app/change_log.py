@@ -13,7 +13,7 @@ from everkept.core.times import Clock
 from everkept.core.undo import plan_undo, undone
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK, TAKE_IN
-from everkept.families.memories.fading import FADING
+from everkept.families.memories.expiry import FADING
 from everkept.families.memories.kinds import SESSION
 from everkept.families.memories.new_memory import HOOKS
 from everkept.families.memories.sessions import CLOSING

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everkept.errors import InvalidInput
-from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.file_reader import read
 from everkept.families.gateway.model import GatewayConfig, Problem
 
 LARGEST = 16 * 1024 * 1024  # bytes

@@ -18,8 +18,8 @@ from everkept.jobs.indexer import Indexer
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.families.history.importing.counts import Imported
-    from everkept.families.history.importing.forgetting import Forgotten
+    from everkept.families.history.ingest.checkpoints import Imported
+    from everkept.families.history.ingest.removal import Forgotten
 
 EXCLUDED = "history.excluded "  # begins the notes of folders that commands have excluded
 
@@ -65,7 +65,7 @@ class Past:
 
     async def take_in(self, wanted: Wanted, report: Progress) -> "Imported":
         """What is new in the transcripts since the last time, and nothing twice."""
-        from everkept.families.history.importing.importer import Importer
+        from everkept.families.history.ingest.importer import Importer
 
         store = await self._library.history()
         if self._found is None:  # it remembers what it saw, for whoever looks again and again
@@ -151,7 +151,7 @@ class Past:
     ) -> "Forgotten":
         """Removes conversations for good. They are not taken in again, and nothing of these
         folders is any more."""
-        from everkept.families.history.importing.forgetting import forget
+        from everkept.families.history.ingest.removal import forget
 
         store = await self._library.history()
         for folder in topmost(folders):  # first: no import may bring back what is just going

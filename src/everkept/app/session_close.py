@@ -11,7 +11,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.projects import Project
 from everkept.core.sessions import Session
 from everkept.errors import InvalidInput, Unavailable
-from everkept.families.memories.fading import fade
+from everkept.families.memories.expiry import fade
 from everkept.families.memories.new_memory import HOOKS
 from everkept.families.memories.sessions import close_session
 from everkept.settings import client_environment
@@ -72,8 +72,7 @@ class Closing:
 
 def _transcripts(transcript: Path, source: str, session: str) -> tuple[Path, ...]:
     """It and those of its agents, as far as they lie where they should: links can have changed."""
-    from everkept.transcripts.belonging import agents_of, source_at
-    from everkept.transcripts.places import client_folders
+    from everkept.transcripts.programs import agents_of, client_folders, source_at
 
     folders = client_folders(client_environment(), Path.home(), sys.platform)
     if source_at(transcript, folders) != source:

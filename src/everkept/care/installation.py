@@ -15,8 +15,8 @@ from packaging.version import Version
 
 from everkept import __version__
 from everkept.care.findings import DOCTOR_FIX, Finding, Patient, care_of
-from everkept.clients.launchers import known_launchers
-from everkept.clients.places import Places
+from everkept.clients.locations import Places
+from everkept.clients.programs import known_launchers
 from everkept.clients.survey import Surveyed, surveyed
 from everkept.core.care import FREE_SPACE, Severity, Unfinished
 from everkept.core.text import counted

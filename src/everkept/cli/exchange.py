@@ -24,8 +24,8 @@ from everkept.errors import InvalidInput, StoreAway
 from everkept.exchange.exporter import Exported
 from everkept.exchange.exporter import export as write
 from everkept.exchange.server_memory import Imported, import_server_memory
-from everkept.families.history.importing.counts import Counts
-from everkept.families.history.importing.counts import Imported as Conversations
+from everkept.families.history.ingest.checkpoints import Counts
+from everkept.families.history.ingest.checkpoints import Imported as Conversations
 from everkept.tools.schema import to_json
 
 

@@ -25,8 +25,7 @@ from everkept.cli.runner import harmless, print_json, reported
 from everkept.core.text import counted
 from everkept.core.upstreams import Upstream
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.families.gateway.drifting.drift import Drift, clashes, drift
-from everkept.families.gateway.drifting.fitting import Level
+from everkept.families.gateway.drift import Drift, Level, clashes, drift
 from everkept.families.gateway.listings import fault_in, passed
 from everkept.families.gateway.model import GatewayConfig, Problem
 from everkept.settings import Settings
@@ -267,7 +266,7 @@ def gateway() -> None:
 @common
 def schema(**_flags: Any) -> None:
     """Print the JSON Schema of the gateway's file."""
-    from everkept.families.gateway.file.file_schema import file_schema
+    from everkept.families.gateway.file_schema import file_schema
 
     print_json(file_schema())
 

@@ -29,10 +29,12 @@ from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.core.upstreams import Reach, Upstream
 from everkept.errors import InvalidInput, NotFound
-from everkept.families.gateway.naming import likeliest
-from everkept.families.gateway.schemas.facts import (
+from everkept.families.gateway.schema_facts import (
     KINDS,
+    Root,
+    TooIntricate,
     at,
+    by_name,
     in_words,
     items,
     kind_of,
@@ -41,7 +43,7 @@ from everkept.families.gateway.schemas.facts import (
     required,
     values,
 )
-from everkept.families.gateway.schemas.root import Root, TooIntricate, by_name
+from everkept.families.gateway.tool_names import likeliest
 from everkept.settings import Settings, gateway_target, upstream_environment
 from everkept.tools.schema import JSON
 from everkept.tools.tool import Result, Tool

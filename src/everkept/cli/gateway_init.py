@@ -15,18 +15,18 @@ from everkept.app.app import App
 from everkept.cli.gateway_call import gateway_config, opened, told_if_slow, told_once
 from everkept.cli.options import common, settings_from
 from everkept.cli.runner import EVERYTHING, print_json, reported
-from everkept.clients import files
+from everkept.clients import config_files
 from everkept.core.disk import PRIVATE_FILE
 from everkept.core.text import clipped, counted
 from everkept.core.upstreams import CONNECT_TIMEOUT, Reach
 from everkept.errors import Conflict, InvalidInput, Refused
-from everkept.families.gateway import ready
-from everkept.families.gateway.drafting import drafted
-from everkept.families.gateway.file.passing import NAME_RULE
-from everkept.families.gateway.file.reading import Reading, read
-from everkept.families.gateway.file.servers import LONGEST_WAIT
+from everkept.families.gateway import draft
+from everkept.families.gateway.draft import drafted
+from everkept.families.gateway.file_reader import Reading, read
+from everkept.families.gateway.file_servers import LONGEST_WAIT
 from everkept.families.gateway.model import ONLY, GatewayConfig
-from everkept.families.gateway.naming import is_name
+from everkept.families.gateway.passed_tools import NAME_RULE
+from everkept.families.gateway.tool_names import is_name
 from everkept.settings import NO_FILE, gateway_target, load
 from everkept.tools.schema import JSON
 
@@ -60,7 +60,7 @@ COMMAND = "everkept gateway init --prefix notes__ -- npx -y some-memory-server"
 @click.option("--prefix", help="What stands before the names of the tools.")
 @click.option("--name", help="The server's name in the file, where others will join it.")
 @click.option(
-    "--ready", "ready_name", metavar="NAME", help=f"Ready-made: {', '.join(ready.names())}."
+    "--ready", "ready_name", metavar="NAME", help=f"Ready-made: {', '.join(draft.ready_names())}."
 )
 @click.option("--print", "is_printed", is_flag=True, help="Print the file, write nothing.")
 @click.option("--force", is_flag=True, help="Replace the file that is there; a copy is kept.")
@@ -101,7 +101,7 @@ def init(
     if not (is_printed or force):
         _refuse_existing(target)
     if server is None:
-        text = ready.text(str(ready_name))
+        text = draft.text(str(ready_name))
     else:
         with told_once(settings):
             text = _asked(server, target, prefix=prefix, name=name)
@@ -115,7 +115,7 @@ def init(
 
 
 def _refuse_existing(target: Path) -> None:
-    if files.read(target) is not None:
+    if config_files.read(target) is not None:
         raise Conflict(
             f"{target} is there already.",
             hint="--force replaces it and keeps a copy; --print shows what would be written.",
@@ -133,7 +133,7 @@ def _server(
     """The server as the file has it."""
     if bool(command) == (url is not None):
         raise click.UsageError(
-            f"Name one server: a COMMAND, --url or --ready ({', '.join(ready.names())}). "
+            f"Name one server: a COMMAND, --url or --ready ({', '.join(draft.ready_names())}). "
             f"As in `{COMMAND}`."
         )
     if url is not None:
@@ -240,14 +240,14 @@ def _refuse_own_names(found: Reading) -> None:
 
 def _write(target: Path, text: str) -> Path | None:
     """The copy of what was there, if anything was."""
-    before = files.read(target)
+    before = config_files.read(target)
     moment = datetime.now().strftime("%Y%m%d-%H%M%S")
     if before is not None:
         with suppress(PermissionError):  # it is another user's
             # It may hold a password; the copy that is made of it gets its rights.
             target.chmod(PRIVATE_FILE)
-    kept = None if before is None else files.back_up(target, before.raw, moment)
-    files.replace(target, text.encode("utf-8"))
+    kept = None if before is None else config_files.back_up(target, before.raw, moment)
+    config_files.replace(target, text.encode("utf-8"))
     return kept
 
 

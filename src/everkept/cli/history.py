@@ -18,7 +18,7 @@ from everkept.core.search_ports import Search
 from everkept.core.text import clipped, counted
 from everkept.core.times import iso
 from everkept.errors import InvalidInput, NotFound
-from everkept.families.history.importing.forgetting import Forgotten
+from everkept.families.history.ingest.removal import Forgotten
 from everkept.families.history.search.filters import projects_named
 from everkept.tools.schema import to_json
 

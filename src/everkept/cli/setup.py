@@ -11,13 +11,19 @@ import click
 from everkept.cli.options import OF_THE_ENGINE, common, settings_from
 from everkept.cli.render import console, table_of
 from everkept.cli.runner import print_json
-from everkept.clients.changing import Change, Done, made, planned, undone
-from everkept.clients.entries import Part, ServerPart
+from everkept.clients.changes import Change, Done, made, planned, undone
+from everkept.clients.entries import Part, ServerPart, installed_plugin
 from everkept.clients.hook_entries import HooksPart
-from everkept.clients.launchers import known_launchers, remember_launcher
-from everkept.clients.places import CLIENTS, Client, Places, Scope, client_named
-from everkept.clients.plugins import installed_plugin
-from everkept.clients.programs import HOOK, SERVE, own_program, shell_line, startable
+from everkept.clients.locations import CLIENTS, Client, Places, Scope, client_named
+from everkept.clients.programs import (
+    HOOK,
+    SERVE,
+    known_launchers,
+    own_program,
+    remember_launcher,
+    shell_line,
+    startable,
+)
 from everkept.clients.survey import Surveyed, surveyed
 from everkept.errors import InvalidInput, Refused
 from everkept.settings import AUTO, Settings, client_environment, explained

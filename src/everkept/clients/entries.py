@@ -1,14 +1,40 @@
-"""What is written into a client's configuration: the entry that starts our server."""
+"""The entry in a client's configuration that starts our server."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from everkept.clients import jsonc, toml_text
-from everkept.clients.places import Client, Syntax
+from everkept.clients.config_files import read
+from everkept.clients.jsonc import NotJson
+from everkept.clients.locations import Client, Syntax
 from everkept.clients.programs import SERVE, is_ours, words_of
 from everkept.clients.shapes import Key, as_object, shown_path, with_filled
+from everkept.errors import EverkeptError
 from everkept.values import Value
+
+PLUGIN = "everkept"  # before the `@` and the name of its marketplace
+
+
+def installed_plugin(settings_file: Path) -> str | None:
+    """Its full name, unless it is switched off; a file that cannot be read says nothing."""
+    enabled = _names(settings_file, "enabledPlugins")
+    installed = _names(settings_file.parent / "plugins" / "installed_plugins.json", "plugins")
+    for name in (*enabled, *installed):
+        if name.split("@")[0] == PLUGIN and enabled.get(name) is not False:
+            return name
+    return None
+
+
+def _names(file: Path, key: str) -> dict[str, Any]:
+    try:
+        held = read(file)
+        values: object = jsonc.parsed(held.text) if held else {}
+    except (EverkeptError, NotJson):
+        return {}
+    listed = cast(dict[str, Any], values).get(key) if isinstance(values, dict) else None
+    return cast(dict[str, Any], listed) if isinstance(listed, dict) else {}
+
 
 SERVER = "everkept"  # the name of our entry among the servers
 

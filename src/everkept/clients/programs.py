@@ -1,11 +1,15 @@
 """The words of a command that starts Everkept: making them, and knowing them again."""
 
+import json
 import re
 import shlex
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+from everkept.clients.config_files import read, replace
+from everkept.errors import EverkeptError
 
 NAME = "everkept"
 LAUNCHER = "run"  # of a checkout
@@ -157,3 +161,24 @@ def _slashed(word: str) -> str:
 def _stem(word: str) -> str:
     name = _SEPARATOR.split(word)[-1].lower()
     return next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)
+
+
+FILE = "setup-launchers.json"  # in the data folder
+
+
+def known_launchers(data_dir: Path) -> frozenset[str]:
+    """None where the list cannot be read: what is not known is left alone."""
+    try:
+        held = read(data_dir / FILE)
+        listed: object = json.loads(held.text) if held else []
+    except (EverkeptError, ValueError):
+        return frozenset()
+    items = cast(list[Any], listed) if isinstance(listed, list) else []
+    return frozenset(item for item in items if isinstance(item, str))
+
+
+def remember_launcher(data_dir: Path, launcher: str) -> None:
+    known = known_launchers(data_dir)
+    if launcher not in known:
+        listed = json.dumps(sorted({*known, launcher}), indent=2)
+        replace(data_dir / FILE, f"{listed}\n".encode())

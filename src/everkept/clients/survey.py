@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from everkept.clients.entries import EDITORS
-from everkept.clients.files import read
+from everkept.clients.config_files import read
+from everkept.clients.entries import EDITORS, installed_plugin
 from everkept.clients.hook_entries import EVENTS, hooked_events, hooks_of_ours
 from everkept.clients.jsonc import NotJson
-from everkept.clients.places import CLAUDE_CODE, Client, Places, Syntax, clients
-from everkept.clients.plugins import installed_plugin
+from everkept.clients.locations import CLAUDE_CODE, Client, Places, Syntax, clients
 from everkept.clients.programs import SERVE, is_ours, is_there, option, started, words_of
 from everkept.clients.shapes import Unfitting, as_object
 from everkept.clients.toml_text import NotToml

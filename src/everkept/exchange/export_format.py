@@ -16,7 +16,7 @@ from everkept.core.records import Link, Record
 from everkept.core.times import parsed
 from everkept.errors import InvalidInput
 from everkept.families.bank.model import INDEXED_FILE, SECTION
-from everkept.families.history.importing.gate import GATE
+from everkept.families.history.ingest.checkpoints import GATE
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
 from everkept.values import Field, Value, fields
 

@@ -34,8 +34,8 @@ from everkept.exchange.export_format import (
     folder_names,
     line_of,
 )
-from everkept.families.history.importing.graves import FORGOTTEN
-from everkept.families.history.importing.quiet import Quiet
+from everkept.families.history.ingest.conversations import FORGOTTEN
+from everkept.families.history.ingest.off_folders import Quiet
 from everkept.families.history.model import CONVERSATION, TURN
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import ENTITY, OBSERVATION

@@ -26,12 +26,12 @@ from everkept.core.times import Clock
 from everkept.core.workspaces import key_of_workspace
 from everkept.errors import Conflict, NotFound
 from everkept.exchange.reader import Section, read_export
-from everkept.families.history.importing.graves import grave_id
-from everkept.families.history.importing.quiet import Quiet
+from everkept.families.history.ingest.conversations import grave_id
+from everkept.families.history.ingest.off_folders import Quiet
 from everkept.families.history.model import SYMBOL, TURN
 from everkept.families.memories.identity import text_key
-from everkept.families.memories.joining import topped_up
 from everkept.families.memories.model import MEMORY
+from everkept.families.memories.new_memory import topped_up
 from everkept.graph.entities import OBSERVATION, observation_key
 from everkept.values import Value, field, replace
 

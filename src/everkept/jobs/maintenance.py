@@ -16,10 +16,10 @@ from everkept.core.records import Record, Where
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
-from everkept.families.memories.fading import forgetting
+from everkept.families.memories.expiry import forgetting
 from everkept.families.memories.model import AUTOMATIC, MEMORY
 from everkept.families.memories.promotion import finish_promotions
-from everkept.families.memories.superseding import finish_supersessions
+from everkept.families.memories.supersession import finish_supersessions
 from everkept.jobs.indexer import Indexer
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from everkept.errors import InvalidInput
-from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, TOOLSETS, Settings
-from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
-from everkept.settings.model import BankMode as BankMode
-from everkept.settings.places import (
+from everkept.settings.locations import (
     CONFIG_VARIABLE,
     NO_FILE,
     default_data_dir,
@@ -22,6 +19,9 @@ from everkept.settings.places import (
     looked_for,
     target,
 )
+from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, TOOLSETS, Settings
+from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
+from everkept.settings.model import BankMode as BankMode
 from everkept.settings.servers import database_key, kind_of, wire_warnings
 from everkept.settings.servers import title_of as title_of
 from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather

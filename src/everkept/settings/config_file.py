@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everkept.errors import InvalidInput
 from everkept.settings.flat_yaml import Entry, Unreadable, parse
-from everkept.settings.places import is_there
+from everkept.settings.locations import is_there
 from everkept.values import Value
 
 _FENCE = re.compile(r"-{3}[ \t]*$")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everkept.errors import InvalidInput
-from everkept.settings.places import located
+from everkept.settings.locations import located
 from everkept.settings.storage import OF_A_SERVER, completed
 from everkept.settings.values import Given
 

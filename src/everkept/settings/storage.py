@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from everkept.settings.places import is_there
+from everkept.settings.locations import is_there
 from everkept.settings.servers import (
     FOR_THE_PASSWORD,
     POSTGRES,

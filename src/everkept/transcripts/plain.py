@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Titled, Turn
-from everkept.transcripts.limits import LONGEST_NAME, MOST_TEXT, MOST_THINGS
-from everkept.transcripts.reading.fields import (
+from everkept.transcripts.fields import (
     fingerprint,
     mapping,
     moment,
@@ -15,7 +14,8 @@ from everkept.transcripts.reading.fields import (
     strings,
     unique,
 )
-from everkept.transcripts.saying.turns import CLIPPED, folder, name, title
+from everkept.transcripts.programs import LONGEST_NAME, MOST_TEXT, MOST_THINGS
+from everkept.transcripts.turns import CLIPPED, folder, name, title
 
 _SHORTENED = 150  # characters that are left of a longer id, before what tells it from others
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT}

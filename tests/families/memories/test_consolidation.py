@@ -342,7 +342,7 @@ def test_ids_look_like_those_of_other_memories_and_depend_on_the_members() -> No
 
 def test_planning_is_imported_without_numpy() -> None:
     code = (
-        "import sys, everkept.families.memories.reflecting, everkept.families.memories.context\n"
+        "import sys, everkept.families.memories.reflection, everkept.families.memories.context\n"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,7 +2,7 @@ import json
 import re
 
 from assistant import DAY_ONE, Assistant
-from everkept.families.memories.fencing import NOTICE
+from everkept.families.memories.context import NOTICE
 from everkept.families.memories.resources import (
     graph_text,
     preferences_text,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from everkept.families.gateway.model import JSON, GatewayConfig
-from everkept.families.gateway.naming import is_name, passed_name, resolved
+from everkept.families.gateway.tool_names import is_name, passed_name, resolved
 
 
 class Passed(NamedTuple):

@@ -8,13 +8,10 @@ from everkept.core.sessions import Call
 from everkept.core.text import clipped
 from everkept.core.upstreams import Upstream
 from everkept.errors import EverkeptError, visible
-from everkept.families.gateway.calling.arguments import check
-from everkept.families.gateway.calling.mapping import mapped
-from everkept.families.gateway.calling.name import NameThere
-from everkept.families.gateway.calling.results import result_of
+from everkept.families.gateway.calls import NameThere, check, mapped, result_of
 from everkept.families.gateway.listings import Passed, fault_in, passed
 from everkept.families.gateway.model import JSON, GatewayConfig, ToolConfig
-from everkept.families.gateway.schemas.root import by_name
+from everkept.families.gateway.schema_facts import by_name
 from everkept.tools.tool import Effect, Result, Run, Tool
 
 log = logging.getLogger(__name__)

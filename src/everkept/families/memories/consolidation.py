@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.core.records import SESSION_SCOPE, Record
-from everkept.families.memories.clustering import groups, likeness
+from everkept.families.memories.clusters import central_sentences, groups, likeness
 from everkept.families.memories.identity import derived_memory_id, text_key
 from everkept.families.memories.likeness import telling_stems
 from everkept.families.memories.model import (
@@ -14,7 +14,6 @@ from everkept.families.memories.model import (
     DERIVED_FROM,
     TAG_LIMIT,
 )
-from everkept.families.memories.sentences import central_sentences
 from everkept.language.rarity import rarity_among
 from everkept.language.sentences import beginning
 from everkept.language.telling_words import dull_stems

@@ -11,14 +11,13 @@ from everkept.core.records import Delete, Insert, Record, Step, Update
 from everkept.core.secrets import Masking
 from everkept.core.text import clipped
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
-from everkept.families.memories.amending import (
+from everkept.families.memories.amendment import (
     Amendment,
     amended,
     retagged,
     taken_up,
 )
 from everkept.families.memories.identity import moment_of
-from everkept.families.memories.joining import Values, told_apart, topped_up
 from everkept.families.memories.likeness import Alike, alike
 from everkept.families.memories.linking import (
     check_entities,
@@ -38,12 +37,18 @@ from everkept.families.memories.model import (
     TaggedMemory,
     UpdatedMemory,
 )
-from everkept.families.memories.moving import same_text
-from everkept.families.memories.new_memory import NewMemory, checked, new_record
-from everkept.families.memories.promotion import settle
+from everkept.families.memories.new_memory import (
+    NewMemory,
+    Values,
+    checked,
+    new_record,
+    told_apart,
+    topped_up,
+)
+from everkept.families.memories.promotion import same_text, settle
 from everkept.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
 from everkept.families.memories.stores import Stores, still_there
-from everkept.families.memories.superseding import mark_superseded, supersession
+from everkept.families.memories.supersession import mark_superseded, supersession
 from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, replace
 

@@ -12,11 +12,11 @@ from everkept.core.records import Link, Where
 from everkept.core.search_ports import Search
 from everkept.core.text import clipped
 from everkept.core.times import iso
-from everkept.families.memories.fencing import fenced
+from everkept.families.memories.clusters import TYPES, key_topics
+from everkept.families.memories.context import fenced
 from everkept.families.memories.model import MEMORY
 from everkept.families.memories.sessions import NO_SESSION, Use, stored_by
 from everkept.families.memories.status import MemoryStatus
-from everkept.families.memories.topics import TYPES, key_topics
 from everkept.families.memories.walking import OVERVIEW, kept_by_others
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.relations import relations_among

@@ -10,8 +10,8 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Insert, Record, Restore, Step, Update, Where
 from everkept.core.sessions import Call, conversation_of
 from everkept.errors import Conflict, EverkeptError, InvalidInput
+from everkept.families.memories.clusters import session_summary
 from everkept.families.memories.model import AUTOMATIC, MEMORY, SESSION, Options
-from everkept.families.memories.topics import session_summary
 from everkept.values import Value, field
 
 NO_SESSION = ""  # sees what belongs to no session, and no other session's memories

@@ -9,10 +9,9 @@ from everkept.core.search_ports import SectionSearch
 from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
-from everkept.families.memories.amending import Amendment
+from everkept.families.memories.amendment import Amendment
 from everkept.families.memories.consolidation import ReflectStrategy
-from everkept.families.memories.context import HEADINGS, Section, context_block
-from everkept.families.memories.gathering import gather
+from everkept.families.memories.context import HEADINGS, Section, context_block, gather
 from everkept.families.memories.memories import Memories
 from everkept.families.memories.model import (
     DEFAULT_IMPORTANCE,
@@ -50,8 +49,8 @@ from everkept.families.memories.model import (
 )
 from everkept.families.memories.new_memory import NewMemory
 from everkept.families.memories.promotion import Promotion
-from everkept.families.memories.recalling import Recall, Wanted
-from everkept.families.memories.reflecting import Reflected, reflect
+from everkept.families.memories.recall import Recall, Wanted
+from everkept.families.memories.reflection import Reflected, reflect
 from everkept.families.memories.sessions import Uses, required_session, session_of
 from everkept.families.memories.status import MemoryStatus, memory_status
 from everkept.families.memories.stores import Stores

@@ -17,7 +17,7 @@ from everkept.families.memories.model import (
     MemoryView,
     Relationship,
 )
-from everkept.families.memories.recalling import given_out
+from everkept.families.memories.recall import given_out
 from everkept.families.memories.sessions import NO_SESSION
 from everkept.families.memories.stores import Stores
 from everkept.graph.entities import ENTITY

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conversations import SHOP, Written, assistant, tell
 from everkept.core.records import Batch, Insert
-from everkept.families.history.code.linking import links_of
+from everkept.families.history.code.call_trace import links_of
 from everkept.families.history.code.outlines import Called, Defined, Outline
 from everkept.families.history.model import IMPORT, code_id
 from everkept.families.history.unified.conversations import as_typed, period, relations

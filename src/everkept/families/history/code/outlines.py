@@ -5,8 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import thread_time
 from typing import Literal
 
-from everkept.families.history.code.fragments import fragments, pieces
-from everkept.families.history.code.parsing import LONGEST_PIECE, Parsed, Span, parsed
+from everkept.families.history.code.parser import (
+    LONGEST_PIECE,
+    Parsed,
+    Span,
+    fragments,
+    parsed,
+    pieces,
+)
 from everkept.language.code_names import COMMON_RECEIVERS, COMMONPLACE
 from everkept.values import Value, field
 

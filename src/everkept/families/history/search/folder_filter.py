@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from everkept.core import questions
 from everkept.core.records import Link, Match, Record, Where
 from everkept.core.store import Answers, RecordStore, TableStore, Upkeeps
-from everkept.families.history.importing.quiet import Quiet, Workspace
+from everkept.families.history.ingest.off_folders import Quiet, Workspace
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from everkept.values import Value, replace
 

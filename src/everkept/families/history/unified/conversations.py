@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.search_ports import SearchType
 from everkept.core.times import Clock, iso
-from everkept.families.history.code.tracing import Relation, trace
+from everkept.families.history.code.call_trace import Relation, trace
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.search.answers import MemoryResult
 from everkept.families.history.search.code_search import definitions_first

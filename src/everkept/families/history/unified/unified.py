@@ -21,7 +21,7 @@ from everkept.families.history.unified.answers import (
     Whereabouts,
 )
 from everkept.families.history.unified.conversations import ConversationSearch, Recalled, relations
-from everkept.families.history.unified.explaining import (
+from everkept.families.history.unified.explanation import (
     HISTORY,
     Course,
     explanation,

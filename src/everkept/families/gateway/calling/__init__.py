@@ -1,1 +1,0 @@
-"""One call on its way to a server behind the gateway, and back."""

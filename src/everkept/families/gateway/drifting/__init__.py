@@ -1,1 +1,0 @@
-"""What has become of the servers behind a gateway since its file was written."""

@@ -1,1 +1,0 @@
-"""What stands in a gateway's file: read with the line of everything, and told how to mend."""

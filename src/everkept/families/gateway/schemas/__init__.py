@@ -1,1 +1,0 @@
-"""JSON Schemas of tools: what they say, and whether a value fits."""

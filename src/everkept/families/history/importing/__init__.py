@@ -1,1 +1,0 @@
-"""Taking the transcripts of other programs in, exactly once, and out again."""

@@ -1,1 +1,0 @@
-"""Cursor's transcripts: files of its agents, and the editor's database."""

@@ -1,0 +1,308 @@
+"""Transcripts of Cursor's agents: JSON Lines without ids or times, in older versions plain text."""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from everkept.core.transcripts import ASSISTANT, USER, Event, Turn
+from everkept.transcripts.fields import (
+    fingerprint,
+    listed,
+    mapping,
+    moment,
+    storable,
+    string,
+    unique,
+)
+from everkept.transcripts.tool_calls import failure, files_of, snippets_of
+from everkept.transcripts.turns import (
+    Message,
+    Setting,
+    belongs,
+    name,
+    turn_of,
+    without,
+    without_leading,
+)
+
+_OTHER = re.compile(r"[^A-Za-z0-9]+")
+_MOST_LOOKED_AT = 20_000  # names in one folder
+
+
+@lru_cache(256)
+def folder_of(slug: str) -> str | None:
+    """The one folder of this machine that the name fits; None for no folder or several."""
+    root, rest = _start(_OTHER.sub("-", slug).strip("-"))
+    found = list(_fitting(root, rest)) if rest else []
+    return found[0] if len(found) == 1 else None
+
+
+def _start(name: str) -> tuple[Path, str]:
+    if sys.platform == "win32":
+        drive, _, rest = name.partition("-")
+        return Path(f"{drive}:\\"), rest if len(drive) == 1 else ""
+    return Path("/"), name
+
+
+def _fitting(folder: Path, name: str) -> Iterator[str]:
+    for entry in _names(folder):
+        part = _OTHER.sub("-", entry).strip("-")
+        path = folder / entry
+        if not part or not (name + "-").startswith(part + "-") or not _is_folder(path):
+            continue
+        if part == name:
+            yield str(path)
+        else:
+            yield from _fitting(path, name[len(part) + 1 :])
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(entries, _MOST_LOOKED_AT)]
+    except OSError:
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a folder above it that may not be looked into
+        return False
+
+
+FROM_FILE = "file"
+
+_AGENTS = "subagents"
+_HIDDEN = "[REDACTED]"  # in place of what the model thought
+_QUERY = re.compile(r"<user_query>(.*?)(?:</user_query>|\Z)", re.DOTALL)
+_TIMESTAMP = re.compile(r"<timestamp>(.{1,100}?)</timestamp>", re.DOTALL)
+# Elements that the program adds to a prompt.
+_ADDED = (
+    "timestamp",
+    "system_reminder",
+    "system_notification",
+    "user_info",
+    "attached_files",
+    "image_files",
+    "open_and_recently_viewed_files",
+    "additional_data",
+    "project_layout",
+    "git_status",
+    "rules",
+    "agent_skills",
+    "agent_transcripts",
+    "mcp_meta_tools",
+)
+_SPELLED = re.compile(
+    r"(?:\w+,\s*)?(?P<month>[A-Z][a-z]{2})[a-z]*\.?\s+(?P<day>\d{1,2}),?\s+(?P<year>\d{4})"
+    r"(?:,?\s+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::\d\d)?(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?)?"
+    r"(?:\s*\((?:UTC|GMT)(?P<offset>[+-]\d{1,2}(?::?\d\d)?)?\))?"
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_SPEAKER = re.compile(r"^(user|assistant):[ \t\r]*$", re.MULTILINE | re.IGNORECASE)
+_CALL = re.compile(r"\[Tool call\]\s+(\S+)")
+_ARGUMENT = re.compile(r"[ \t]+(\w+):[ \t]*(.*)")
+
+
+class CursorFormat:
+    """A turn is known by its place in a file that begins like this: nothing else stays, for an
+    answer may be given anew.
+    """
+
+    def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
+        count = mapping(state).get("turns")
+        self.skipped: Counter[str] = Counter()
+        self._setting = _setting(path)
+        self._count = count if isinstance(count, int) else 0
+        self._beginning = name(mapping(state).get("beginning"))  # stands for the first message
+        self._answer: list[Message] = []
+
+    def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
+        if record.get("type") == "turn_ended":
+            return self._end(record)
+        role = record.get("role")
+        if role not in (USER, ASSISTANT):
+            self.skipped["unknown record"] += 1
+            return []
+        message = _message(role, mapping(record.get("message")).get("content"))
+        if message.is_empty:
+            self.skipped["empty message"] += 1
+            return []
+        return self._say(message)
+
+    def pending(self) -> list[Event]:
+        return [self._turn()] if self._answer else []
+
+    def session_of(self, record: Mapping[str, Any]) -> str:
+        return self._setting.session
+
+    def state(self) -> dict[str, Any]:
+        return {"turns": self._count, "beginning": self._beginning if self._count else ""}
+
+    def _say(self, message: Message) -> list[Event]:
+        if belongs(message, self._answer):
+            self._answer.append(message)
+            return []
+        events = self._close()
+        self._answer = [message]
+        if not self._count:
+            self._beginning = message.id
+        return events if message.author == ASSISTANT else events + self._close()
+
+    def _end(self, record: Mapping[str, Any]) -> list[Event]:
+        reason = string(record.get("error")) or string(mapping(record.get("error")).get("message"))
+        if reason and self._answer:
+            failed = Message("", ASSISTANT, failures=(failure(reason),))
+            self._answer.append(failed)
+        return self._close()
+
+    def _close(self) -> list[Event]:
+        events: list[Event] = [self._turn(self.skipped)] if self._answer else []
+        self._count += len(events)
+        self._answer = []
+        return events
+
+    def _turn(self, skipped: Counter[str] | None = None) -> Turn:
+        key = f"{self._setting.session}:{self._beginning}:{self._count}"
+        return turn_of(self._answer, key, self._setting, skipped)
+
+
+def text_events(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
+    """What a file of the older kind holds: paragraphs below `user:` and `assistant:`."""
+    setting = _setting(path)
+    skipped: Counter[str] = Counter()
+    events: list[Event] = []
+    beginning = ""
+    for author, said in _speeches(storable(raw)):
+        message = _plain_message(author, said)
+        if message.is_empty:
+            skipped["empty message"] += 1
+            continue
+        beginning = beginning or message.id
+        key = f"{setting.session}:{beginning}:{len(events)}"
+        events.append(turn_of([message], key, setting, skipped))
+    if not events and not skipped:
+        skipped["file without turns"] += 1
+    return events, skipped
+
+
+def _setting(path: Path) -> Setting:
+    """A file is named for its session, whether or not it has a folder for itself."""
+    folders = [folder.name for folder in path.parents]
+    parent = folders[1] if len(folders) > 1 and folders[0] == _AGENTS else None
+    place = folders.index("agent-transcripts") if "agent-transcripts" in folders else None
+    slug = folders[place + 1] if place is not None and place + 1 < len(folders) else ""
+    return Setting(path.stem, folder_of(slug) if slug else None, part_of=parent, reader=FROM_FILE)
+
+
+def _message(author: str, content: Any) -> Message:
+    blocks = [mapping(block) for block in listed(content)]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    whole = "\n\n".join(string(b.get("text")) for b in blocks if b.get("type") == "text")
+    calls = [block for block in blocks if block.get("type") == "tool_use"]
+    arguments = [mapping(call.get("input")) for call in calls]
+    tools = unique(name(call.get("name")) for call in calls)
+    return Message(
+        id=fingerprint(whole, *tools),
+        author=author,
+        text=_asked(whole) if author == USER else _answered(whole),
+        at=_time(whole) if author == USER else None,
+        files=unique(file for each in arguments for file in files_of(each)),
+        tools=tools,
+        snippets=tuple(snippet for each in arguments for snippet in snippets_of(each)),
+    )
+
+
+def _asked(text: str) -> str:
+    """What the user wrote, without what the program put around it."""
+    queries = [query.strip() for query in _QUERY.findall(text)]
+    if queries:
+        return "\n\n".join(filter(None, queries))
+    return without(without_leading(text, _ADDED), _ADDED)
+
+
+def _answered(text: str) -> str:
+    if _HIDDEN in text:
+        text = "\n".join(line for line in text.splitlines() if line.strip() != _HIDDEN)
+    return text.strip()
+
+
+def _time(text: str) -> int | None:
+    tag = _TIMESTAMP.search(text)
+    if tag is None:
+        return None
+    written = tag[1].strip()
+    spelled = _SPELLED.fullmatch(written)
+    return _spelled_time(spelled) if spelled else moment(written)
+
+
+def _spelled_time(match: "re.Match[str]") -> int | None:
+    """Of a form such as `Monday, Mar 2, 2026, 3:01 PM (UTC-5)`."""
+    if match["month"] not in _MONTHS:
+        return None
+    hour = int(match["hour"] or 0)
+    if match["half"]:
+        hour = hour % 12 + (12 if match["half"] in "Pp" else 0)
+    try:
+        at = datetime(
+            int(match["year"]),
+            _MONTHS.index(match["month"]) + 1,
+            int(match["day"]),
+            hour,
+            int(match["minute"] or 0),
+            tzinfo=_zone(match),
+        )
+    except ValueError:
+        return None
+    return moment(at.isoformat())
+
+
+def _zone(match: "re.Match[str]") -> timezone | None:
+    """None for that of this machine."""
+    if match["offset"] is None:
+        return UTC if match[0].endswith(")") else None
+    digits = match["offset"][1:].replace(":", "")
+    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    return timezone(-offset if match["offset"].startswith("-") else offset)
+
+
+def _speeches(text: str) -> Iterator[tuple[str, str]]:
+    heads = list(_SPEAKER.finditer(text))
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        yield head[1].lower(), text[head.end() : end]
+
+
+def _plain_message(author: str, said: str) -> Message:
+    if author == USER:
+        text = _asked(said)
+        return Message(fingerprint(said.strip()), USER, text, at=_time(said))
+    kept: list[str] = []
+    tools: list[str] = []
+    files: list[str] = []
+    in_call = False
+    for line in said.splitlines():
+        if call := _CALL.match(line):
+            tools.append(call[1])
+            in_call = True
+        elif line.startswith(("[Tool result]", "[Thinking]")):
+            in_call = False
+        elif in_call and (argument := _ARGUMENT.fullmatch(line)):
+            files += files_of({argument[1]: argument[2].strip()})
+        else:
+            in_call = False
+            kept.append(line)
+    text = _answered("\n".join(kept))
+    return Message(
+        fingerprint(said.strip()), ASSISTANT, text, files=unique(files), tools=unique(tools)
+    )

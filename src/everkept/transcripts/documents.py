@@ -1,0 +1,336 @@
+"""Transcripts that are files: JSON Lines read in portions, and documents read as a whole."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from os import stat_result
+from pathlib import Path
+from typing import Any, Protocol
+
+from everkept.core.transcripts import Event, Mark, Marked, Portion, Rewound, Turn, has_marker_within
+from everkept.errors import Unavailable
+from everkept.transcripts.content import (
+    START,
+    Content,
+    Line,
+    Place,
+    chunks,
+    lines,
+    opened,
+    place_of,
+)
+from everkept.transcripts.fields import NoRecord, record_of
+from everkept.transcripts.programs import (
+    LARGEST_DOCUMENT,
+    PORTION_EVENTS,
+    PORTION_READ,
+    PORTION_TEXT,
+)
+from everkept.values import replace
+
+
+class FileTranscript:
+    """What all of them have in common. `seen` is what the file was like when it was found."""
+
+    def __init__(self, path: Path, source: str, seen: stat_result | None = None) -> None:
+        self._path = path
+        self._source = source
+        self._about = seen
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    @property
+    def size(self) -> int:
+        return self._seen().st_size
+
+    @property
+    def modified(self) -> int:
+        return self._seen().st_mtime_ns // 1000
+
+    def _seen(self) -> stat_result:
+        try:
+            return self._about or self._path.stat()
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"The transcript {path} cannot be read: {error.strerror or error}.",
+        hint="It may have been deleted or moved; the next import looks for it again.",
+        path=str(path),
+    )
+
+
+# What a document holds, in its order, and what was left out of it.
+Read = tuple[list[Event], Counter[str]]
+
+
+class WholeTranscript(FileTranscript):
+    """`read` gives the events of a document; a turn has the same key each time."""
+
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        read: Callable[[Path, bytes], Read],
+        *,
+        seen: stat_result | None = None,
+    ) -> None:
+        super().__init__(path, source, seen)
+        self._read = read
+
+    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+        raw = self._content()
+        size = len(raw)
+        if size > LARGEST_DOCUMENT:
+            skipped = {"file over 32 MiB": 1}
+            yield Portion((), mark or {}, self._seen().st_size, skipped, is_last=True)
+            return
+        digest = hashlib.sha256(raw).hexdigest()
+        is_same = mark is not None and mark.get("document") == digest
+        given = _count(mark) if mark and is_same else 0
+        events, skipped = self._events(raw)
+        del raw
+        # A document that holds nothing any more is a broken one as a rule: what was read stays.
+        is_anew = mark is not None and not is_same and any(isinstance(e, Turn) for e in events)
+        for start in range(given, max(len(events), given + 1), PORTION_EVENTS):
+            end = min(start + PORTION_EVENTS, len(events))
+            is_last = end == len(events)
+            yield Portion(
+                tuple(events[start:end]),
+                {"document": digest, "events": end},
+                size if is_last else size * end // len(events),
+                skipped if is_last else {},
+                is_anew=is_anew and start == 0,
+                is_last=is_last,
+            )
+
+    def _events(self, raw: bytes) -> Read:
+        events, skipped = self._read(self._path, raw)
+        if has_marker_within(raw):
+            sessions = dict.fromkeys(event.session for event in events)
+            events = [*map(Marked, sessions), *events]
+        return events, skipped
+
+    def _content(self) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                return file.read(LARGEST_DOCUMENT + 1)
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+
+
+def _count(mark: Mark) -> int:
+    given: Any = mark.get("events")
+    return given if isinstance(given, int) and given > 0 else 0
+
+
+DAMAGED = "damaged file"
+
+
+class Format(Protocol):
+    """What the lines of one program mean. One is made for each reading."""
+
+    skipped: Counter[str]  # what was left out, by what it was
+
+    def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
+        """The events that are complete now: as a rule the turn that this record ends."""
+        ...
+
+    def pending(self) -> list[Event]:
+        """The turn that is open, as it stands. Changes nothing."""
+        ...
+
+    def session_of(self, record: Mapping[str, Any]) -> str:
+        """The conversation of the record that was taken last, or empty where it is not known yet.
+
+        A line that holds no record counts as an empty one.
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What must be known to read on behind the last closed turn, as if none had begun since.
+
+        JSON, made anew for each call. Never a text that was said: it may be a secret.
+        """
+        ...
+
+
+# Makes the format of a file, from the state in a mark or None at the file's beginning.
+MakeFormat = Callable[[Path, Mapping[str, Any] | None], Format]
+
+
+class LineTranscript(FileTranscript):
+    """A file of JSON lines that a format understands; it may be compressed."""
+
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        make_format: MakeFormat,
+        *,
+        seen: stat_result | None = None,
+        turns_in_portion: int = PORTION_EVENTS,
+    ) -> None:
+        super().__init__(path, source, seen)
+        self._make_format = make_format
+        self._turns_in_portion = turns_in_portion
+
+    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+        """The last one comes even where nothing is new."""
+        try:
+            with opened(self._path) as content:
+                if place := place_of(mark, content):
+                    yield from self._read(content, place)
+                    return
+                # What lies behind a damage is not gone.
+                is_anew = mark is not None and not content.damaged
+            with opened(self._path) as content:
+                yield from self._read(content, START, is_anew=is_anew)
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+
+    def _read(self, content: Content, place: Place, *, is_anew: bool = False) -> Iterator[Portion]:
+        form = self._make_format(self._path, place.state)
+        return _Reading(content, form, place, self._turns_in_portion, is_anew).portions()
+
+
+class _Reading:
+    """From a place to the file's end."""
+
+    def __init__(
+        self, content: Content, form: Format, place: Place, most_turns: int, is_anew: bool
+    ) -> None:
+        self._is_anew = is_anew  # and no turn came yet
+        self._is_marked = False  # and it is not known which conversation is
+        self._content = content
+        self._format = form
+        self._most_turns = most_turns
+        self._line = place.line
+        self._offset = self._portion_start = place.offset
+        self._tail = place.tail
+        self._open: frozenset[str] = frozenset()
+        # The last place where no turn was open. Its state is asked for when it is needed: it
+        # stays what the format says until a turn begins.
+        self._safe = place
+        self._reported = Counter(place.reported)
+        self._events: list[Event] = []
+        self._turns = self._characters = 0
+
+    def portions(self) -> Iterator[Portion]:
+        for line in lines(chunks(self._content), self._offset):
+            self._take(line)
+            if self._is_full():
+                yield self._portion()
+        if self._content.damaged:
+            self._format.skipped[DAMAGED] += 1
+        self._add(self._format.pending())
+        yield self._portion(is_last=True)
+
+    def _take(self, line: Line) -> None:
+        self._line += 1
+        if not line.ended:
+            self._take_last(line)
+        else:
+            counts = dict(self._format.skipped)
+            before = self._open
+            record = self._record(line)
+            if record is not None:
+                self._read(record)
+            self._heed(line, record)
+            if not self._open and not self._is_marked:
+                counts = dict(self._format.skipped)
+                self._safe = Place(line.end, self._line, line.tail, None, counts)
+            elif self._open and self._open.isdisjoint(before):
+                state = self._format.state()
+                self._safe = Place(line.start, self._line - 1, self._tail, state, counts)
+            self._tail = line.tail
+        self._offset = line.end
+
+    def _take_last(self, line: Line) -> None:
+        """A line that is not ended: what of it is there may be all of it, or wait for its rest."""
+        try:
+            record = record_of(line.data)
+        except NoRecord:
+            return
+        if record is not None:
+            self._keep_state()
+            self._read(record)
+            self._heed(line, record)
+
+    def _record(self, line: Line) -> Mapping[str, Any] | None:
+        try:
+            return record_of(line.data)
+        except NoRecord as found:
+            self._format.skipped[found.reason] += 1
+            return None
+
+    def _read(self, record: Mapping[str, Any]) -> None:
+        self._add(self._format.take(record, self._line))
+        self._open = frozenset(
+            event.key if isinstance(event, Turn | Rewound) else event.session
+            for event in self._format.pending()
+        )
+
+    def _heed(self, line: Line, record: Mapping[str, Any] | None) -> None:
+        """A marker counts wherever it stands, also in what is skipped."""
+        found = line.data is not None and has_marker_within(line.data)
+        self._is_marked = self._is_marked or found
+        if self._is_marked and (session := self._format.session_of(record or {})):
+            self._is_marked = False
+            if (marked := Marked(session)) not in self._events:
+                self._events.append(marked)
+
+    def _add(self, events: list[Event]) -> None:
+        self._events += events
+        for event in events:
+            if isinstance(event, Turn):
+                self._turns += 1
+                self._characters += _characters(event)
+
+    def _is_full(self) -> bool:
+        return (
+            self._turns >= self._most_turns
+            or self._characters >= PORTION_TEXT
+            # What was read before stays until there is a turn: a file of zeros is a broken one.
+            or (self._offset - self._portion_start >= PORTION_READ and self._is_told())
+        )
+
+    def _is_told(self) -> bool:
+        return self._turns > 0 or not self._is_anew
+
+    def _portion(self, *, is_last: bool = False) -> Portion:
+        self._keep_state()
+        is_anew = self._is_anew and self._turns > 0
+        skipped = self._format.skipped
+        new = {kind: n for kind in skipped if (n := skipped[kind] - self._reported[kind]) > 0}
+        self._reported.update(new)
+        portion = Portion(
+            tuple(self._events),
+            self._safe.mark(self._content.head(), self._reported),
+            self._content.done(self._offset),
+            new,
+            is_anew=is_anew,
+            is_last=is_last,
+        )
+        self._is_anew = self._is_anew and not is_anew
+        self._events = []
+        self._turns = self._characters = 0
+        self._portion_start = self._offset
+        return portion
+
+    def _keep_state(self) -> None:
+        if self._safe.state is None:
+            self._safe = replace(self._safe, state=self._format.state())
+
+
+def _characters(turn: Turn) -> int:
+    code = sum(len(part.text) + len(part.replaced or "") for part in turn.snippets)
+    return len(turn.text) + sum(map(len, turn.failures)) + code

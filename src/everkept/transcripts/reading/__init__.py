@@ -1,1 +1,0 @@
-"""Files of transcripts: their bytes, lines and records, and how far each was read."""

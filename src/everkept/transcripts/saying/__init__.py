@@ -1,1 +1,0 @@
-"""What was said and done, as turns, whatever program tells of it."""

@@ -1,0 +1,20 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everkept.core.data_fence import as_data
+from everkept.core.tokens import token_count
+from everkept.families.memories.context import NOTICE, fenced
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_the_frame_takes_as_many_tokens_whatever_it_holds(one: str, other: str) -> None:
+    assert _frame_cost(f"- {as_data(one)}\n") == _frame_cost(f"- {as_data(other)}\n")
+
+
+def _frame_cost(body: str) -> int:
+    return token_count(fenced(body)) - token_count(body)
+
+
+def test_memories_stand_behind_a_notice() -> None:
+    assert fenced("- a\n").startswith(f"{NOTICE}\n<memories-")
