@@ -81,7 +81,7 @@ async def of_store(store: RecordStore, title: str) -> dict[str, str]:
     return found
 
 
-def conversation(head: Record, turns: Sequence[Record]) -> str:
+def render_conversation(head: Record, turns: Sequence[Record]) -> str:
     facts = [iso(head.at)[:10], head.scope, str(head.facets.get("source") or "")]
     lines = [f"# {clipped(head.name or 'A conversation', 120)}", ""]
     lines += [" · ".join(fact for fact in facts if fact), ""]
@@ -292,7 +292,7 @@ class _Writer:
                 month = iso(conversation.at)[:7]
                 name = file_name(f"{iso(conversation.at)[:10]} {conversation.id}")
                 path = f"{HISTORY}/conversations/{month}/{name}.md"
-                self._put(path, conversation(conversation, turns))
+                self._put(path, render_conversation(conversation, turns))
 
     def _is_shown(self, place: str, record: Record) -> bool:
         """What was said where it is switched off stays there."""
