@@ -1,6 +1,5 @@
 """The context block: what a task should know, inside a token budget and fenced as data."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
@@ -191,6 +190,8 @@ async def gather(
     `recall` ranks by a query, `newest` by age; both see no session's own memories but those of
     the session that asks. Pinned memories come first, consolidated ones last.
     """
+    import asyncio  # not at the top: the hook of a session's start never gathers
+
     names = (PurePosixPath(file.replace("\\", "/")).name for file in files[:MOST_FILES])
     query = " ".join(part for part in (task or "", *names) if part.strip()).strip()
     ask = _Questions(recall, newest, query, _parts(sections))
@@ -254,6 +255,8 @@ class _Questions(Value):
         if not self._is_standing(section):
             return []
         where = Where(scopes=self.parts[section].scopes, types=self.parts[section].types)
+        import asyncio
+
         important, newest = await asyncio.gather(
             self.newest(replace(where, min_importance=IMPORTANT), MOST_STANDING),
             self.newest(where, MOST_STANDING),
