@@ -85,7 +85,7 @@ CHANGED = runpy.run_path(str(PROJECT / "tools/changed.py"))
     ("path", "folders"),
     [
         ("src/everkept/engines/postgres/store.py", ["contracts", "engines/postgres", "journeys"]),
-        ("src/everkept/families/bank/markdown_lists.py", ["families/bank"]),
+        ("src/everkept/families/bank/markdown_sections.py", ["families/bank"]),
         ("src/everkept/core/words.py", ["contracts", "core"]),
         ("src/everkept/errors.py", []),
         ("tests/journeys/test_off.py", ["journeys"]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
-from everkept.files.working_files import is_working_file
+from everkept.files.disk import is_working_file
 from examples import examples
 from file_stores import STORES, Filing, by_lease, filing, outcome
 from processes import acting

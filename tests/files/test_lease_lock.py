@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from everkept.core import times
 from everkept.errors import InvalidInput, StoreBusy, Unavailable
+from everkept.files.disk import LocalLockFiles, this_machine
 from everkept.files.lease_lock import Locks, Terms, claim_of, time_to_watch
 from everkept.files.local import LocalFiles
-from everkept.files.working_files import LocalLockFiles, this_machine
 from examples import examples
 from file_stores import outcome
 from lock_contenders import DEAD, Contention, Never

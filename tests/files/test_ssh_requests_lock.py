@@ -11,8 +11,8 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import StoreBusy
+from everkept.files.disk import lock_file
 from everkept.files.lease_lock import Terms
-from everkept.files.working_files import lock_file
 from file_stores import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
 

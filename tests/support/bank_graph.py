@@ -10,10 +10,9 @@ from typing import Any, cast
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.doc_pointers import DocPointerTools
-from everkept.families.bank.graph.tools import GraphTools
-from everkept.families.bank.mirror.graph_changes import Own
-from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.graph.events import Own
+from everkept.families.bank.graph.mirror import Mirror
+from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
 from everkept.tools.tool import Warned
 from memory_bank import Banking, HomeRecords, bank_in
 

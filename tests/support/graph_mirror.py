@@ -21,9 +21,14 @@ from everkept.core.undo import plan_undo
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, BankRecords, Banks, Registry
-from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
-from everkept.families.bank.graph_model import attrs_of, public_id
-from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.graph.mirror import Mirror
+from everkept.families.bank.graph.model import (
+    attrs_of,
+    entity_id,
+    observation_id,
+    public_id,
+    relation_id,
+)
 from everkept.families.bank.model import BankOptions
 from everkept.files.resolver import Files
 from everkept.graph.entities import ENTITY, OBSERVATION

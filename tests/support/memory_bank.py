@@ -15,8 +15,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, Banks, Registry
-from everkept.families.bank.error_prefixes import phrased
-from everkept.families.bank.model import BankOptions
+from everkept.families.bank.model import BankOptions, phrased
 from everkept.files.resolver import Files
 from everkept.tools.tool import Family, Result
 from everkept.tools.toolset import Toolset

@@ -25,9 +25,17 @@ from everkept.errors import (
     Unavailable,
 )
 from everkept.families.bank.bank_files import found_name
-from everkept.families.bank.banks import Bank, Banks, last_part
-from everkept.families.bank.care_tools import Surroundings
-from everkept.families.bank.file_names import GRAPH_VIEW, SCHEME, matching, path_in, uri_of
+from everkept.families.bank.banks import (
+    GRAPH_VIEW,
+    SCHEME,
+    Bank,
+    Banks,
+    last_part,
+    matching,
+    path_in,
+    uri_of,
+)
+from everkept.families.bank.guidance_tools import Surroundings
 from everkept.families.bank.model import (
     ACTIVE,
     CORE_FILES,
@@ -38,7 +46,7 @@ from everkept.families.bank.model import (
     TODAYS_NAMES,
     BankOptions,
 )
-from everkept.families.bank.searched_files import Stamp, as_shown, searched_files, stamp_of
+from everkept.families.bank.section_records import Stamp, as_shown, searched_files, stamp_of
 from everkept.families.bank.toolset import BankFamily, Surface
 from everkept.files.resolver import Files
 from everkept.files.ssh_server import SshOptions

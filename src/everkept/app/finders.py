@@ -106,7 +106,7 @@ class BankFinder:
     async def stamp(self, call: Call) -> object:
         """A listing of the files tells whether one has changed; over a network it takes as long as
         a search does, so that there every moment counts as another."""
-        from everkept.families.bank.searched_files import searched_files
+        from everkept.families.bank.section_records import searched_files
 
         try:
             bank = await self._banks.existing(call)

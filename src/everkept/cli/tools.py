@@ -25,7 +25,7 @@ from everkept.cli.runner import (
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.errors import InvalidInput
-from everkept.families.bank.modes import TOOLS as BANK_TOOLS
+from everkept.families.bank.model import TOOLS as BANK_TOOLS
 from everkept.settings import AUTO, load
 from everkept.tools.schema import Parameter, bare_type, parameters_of
 from everkept.tools.tool import Effect, Result, Tool

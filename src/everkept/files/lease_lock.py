@@ -41,8 +41,7 @@ from everkept.core.sync_runner import driven
 from everkept.core.times import Clock
 from everkept.core.uncancelled import finished
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
-from everkept.files.disk import in_thread
-from everkept.files.working_files import LOCK_NAME, is_running, lock_file, this_machine
+from everkept.files.disk import LOCK_NAME, in_thread, is_running, lock_file, this_machine
 from everkept.values import Value
 
 T = TypeVar("T")

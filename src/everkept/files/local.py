@@ -24,16 +24,21 @@ from everkept.errors import (
     visible,
 )
 from everkept.files import disk
-from everkept.files.disk import BINARY, NO_FOLLOW, NO_WAIT, Spot, in_thread, spot
-from everkept.files.lease_lock import Locks, Terms
-from everkept.files.working_files import (
+from everkept.files.disk import (
     ABANDONED,
+    BINARY,
+    NO_FOLLOW,
+    NO_WAIT,
     LocalLockFiles,
+    Spot,
+    in_thread,
     is_temporary,
     is_working_file,
     reachable_parts,
+    spot,
     temporary,
 )
+from everkept.files.lease_lock import Locks, Terms
 
 T = TypeVar("T")
 Parts = tuple[str, ...]

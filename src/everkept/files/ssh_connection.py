@@ -1,8 +1,10 @@
-"""A connection to an SSH server: SFTP requests, each with a time limit, and their errors."""
+"""A connection to an SSH server: login with known host keys, and SFTP requests in limited time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import asyncssh
@@ -11,16 +13,225 @@ from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WR
 
 from everkept.core.uncancelled import finished
 from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    NotFound,
-    ReadOnly,
+    InvalidInput,
     Refused,
-    StorageFull,
     Unavailable,
 )
-from everkept.files.ssh_login import log_in
-from everkept.files.ssh_server import SshOptions, SshPlace
+from everkept.files.ssh_server import USUAL_PORT, SshOptions, SshPlace
+from everkept.values import Value
+
+_SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+_SIGNS_OF_LIFE = 3  # without an answer, before a connection counts as lost
+
+# Its sentences are for those who write SSH clients; ours are in the errors.
+logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+
+async def log_in(place: SshPlace, options: SshOptions) -> asyncssh.SSHClientConnection:
+    """A connection to a server whose key is known.
+
+    Raises Refused for a host key or a login that is not accepted, InvalidInput for a key file that
+    cannot be used, and Unavailable when the server cannot be reached.
+    """
+    login = await asyncio.to_thread(_prepared, place, options)
+    try:
+        async with asyncio.timeout(options.connect_seconds):
+            return await asyncssh.connect(**login.arguments)
+    except TimeoutError:
+        raise Unavailable(
+            f"{place} did not answer within {options.connect_seconds:g} seconds.", host=place.host
+        ) from None
+    except asyncssh.HostKeyNotVerifiable:
+        raise login.host_keys.refusal(place) from None
+    except asyncssh.KeyExchangeFailed as error:
+        # A host is asked for keys of the kinds that are known of it, and may have others now.
+        if "host key" in error.reason and login.host_keys.is_known:
+            raise login.host_keys.refusal(place) from None
+        raise _not_reached(place, error.reason) from None
+    except (asyncssh.PermissionDenied, asyncssh.IllegalUserName):
+        raise _not_accepted(place, options, login.key_is_encrypted) from None
+    except asyncssh.Error as error:
+        raise _not_reached(place, error.reason) from None
+    except OSError as error:
+        raise _not_reached(place, error.strerror or str(error)) from None
+
+
+class _HostKeys(asyncssh.SSHKnownHosts):
+    """The keys of a user's files, and what a server showed that they do not hold."""
+
+    def __init__(self, files: Sequence[Path], reached: asyncssh.SSHClientConnectionOptions) -> None:
+        super().__init__()
+        self.is_known = False
+        self.fingerprint: str | None = None
+        self._file = files[0]
+        self._reached = reached
+        for file in files:
+            if file.is_file():
+                self.load(file.read_text(encoding="utf-8", errors="replace"))
+
+    def match(self, host: str, addr: str, port: int | None) -> Any:
+        found = super().match(host, addr, port)
+        self.is_known = any(found)
+        return found
+
+    def refusal(self, place: SshPlace) -> Refused:
+        entry = self._entry()
+        accept = self._way_to_accept(place)
+        named = place.host if place.host == self._reached.host else f"{place.host} ({entry})"
+        shown = f" {self.fingerprint}" if self.fingerprint else ""
+        facts = {"host": place.host, "known_hosts": str(self._file)}
+        if self.fingerprint:
+            facts["fingerprint"] = self.fingerprint
+        if self.is_known:
+            return Refused(
+                f"The key{shown} of the host {named} is not one that is known of it:"
+                " it was changed, or another machine answers in its place.",
+                hint="Ask whoever runs the host. Only where the new key is right, forget the old"
+                f' one with `ssh-keygen -R "{entry}" -f "{self._file}"` and accept the new one'
+                f" with `{accept}`.",
+                **facts,
+            )
+        return Refused(
+            f"The host {named} is not known, so its key{shown} is not trusted.",
+            hint="Compare the fingerprint with the host's own, and accept the key with"
+            f" `{accept}`.",
+            **facts,
+        )
+
+    def _entry(self) -> str:
+        """As `known_hosts` names the server, whatever the user's configuration calls it."""
+        reached = self._reached
+        if reached.host_key_alias:
+            return reached.host_key_alias
+        return reached.host if reached.port == USUAL_PORT else f"[{reached.host}]:{reached.port}"
+
+    def _way_to_accept(self, place: SshPlace) -> str:
+        reached = self._reached
+        if reached.host_key_alias or reached.tunnel or reached.proxy_command:
+            # ssh-keyscan knows neither another name for the key nor a way through other hosts.
+            port = "" if place.port is None else f" -p {place.port}"
+            return f'ssh -o UserKnownHostsFile="{self._file}"{port} {place.user}@{place.host}'
+        port = "" if reached.port == USUAL_PORT else f" -p {reached.port}"
+        return f'ssh-keyscan{port} {reached.host} >> "{self._file}"'
+
+
+class _Client(asyncssh.SSHClient):
+    """Is asked about keys that are not known, and trusts none of them."""
+
+    def __init__(self, host_keys: _HostKeys) -> None:
+        self._host_keys = host_keys
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        self._host_keys.fingerprint = key.get_fingerprint()
+        return False
+
+    validate_host_ca_key = validate_host_public_key
+
+
+class _Login(Value):
+    arguments: dict[str, Any]
+    host_keys: _HostKeys
+    key_is_encrypted: bool
+
+
+def _prepared(place: SshPlace, options: SshOptions) -> _Login:
+    key_is_encrypted = options.key is not None and _is_encrypted(options.key)
+    arguments: dict[str, Any] = {
+        "host": place.host,
+        "username": place.user,
+        "preferred_auth": ["publickey"],
+        "keepalive_interval": options.keepalive_seconds,
+        "keepalive_count_max": _SIGNS_OF_LIFE,
+        "agent_forwarding": False,
+    }
+    if place.port is not None:
+        arguments["port"] = place.port
+    if options.config is not None:
+        arguments["config"] = [str(options.config)]
+    if options.key is not None:
+        arguments |= {"client_keys": [str(options.key)], "ignore_encrypted": True}
+        # Servers hang up after a few keys, so those of the agent would use up the tries.
+        if not key_is_encrypted:
+            arguments["agent_path"] = None
+    try:
+        settings = asyncssh.SSHClientConnectionOptions(**arguments)
+    except (ValueError, OSError) as error:
+        raise InvalidInput(
+            f"The SSH configuration for {place} cannot be used: {error}.", host=place.host
+        ) from None
+    host_keys = _host_keys(options, settings)
+    arguments |= {"known_hosts": host_keys, "client_factory": lambda: _Client(host_keys)}
+    return _Login(arguments, host_keys, key_is_encrypted)
+
+
+def _is_encrypted(key: Path) -> bool:
+    try:
+        asyncssh.read_private_key(str(key))
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no SSH key {key}.", key=str(key)) from None
+    except OSError as error:
+        raise InvalidInput(
+            f"The SSH key {key} cannot be read: {error.strerror}.", key=str(key)
+        ) from None
+    except ValueError as error:
+        if str(error).startswith("Passphrase"):
+            return True
+        raise InvalidInput(
+            f"{key} holds no private SSH key that can be read.",
+            hint="The file that ends in .pub is the public half; the private one is needed.",
+            key=str(key),
+        ) from None
+    return False
+
+
+def _host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionOptions) -> _HostKeys:
+    """What the user's files say; a configuration that trusts every host is not followed."""
+    configured = cast("list[str] | None", settings.known_hosts)
+    if options.known_hosts is not None:
+        files = [options.known_hosts]
+    elif configured:
+        files = [Path(name).expanduser() for name in configured]
+    else:
+        files = [Path.home() / ".ssh" / "known_hosts", _SYSTEM_KNOWN_HOSTS]
+    try:
+        return _HostKeys(files, settings)
+    except (ValueError, OSError):
+        shown = ", ".join(map(str, files))
+        raise InvalidInput(
+            f"The known hosts in {shown} cannot be read.",
+            hint="`ssh-keygen -l -f FILE` shows what a file holds, and where it is broken.",
+            known_hosts=shown,
+        ) from None
+
+
+def _not_accepted(place: SshPlace, options: SshOptions, key_is_encrypted: bool) -> Refused:
+    if options.key is None:
+        return Refused(
+            f"{place} accepted no SSH key of the agent or of ~/.ssh.",
+            hint="Name another one with --ssh-key, or put the public half of yours into"
+            " ~/.ssh/authorized_keys over there.",
+            host=place.host,
+        )
+    if key_is_encrypted:
+        return Refused(
+            f"The SSH key {options.key} has a passphrase, and no agent has it open.",
+            hint=f'Give it to the agent with `ssh-add "{options.key}"`.',
+            host=place.host,
+            key=str(options.key),
+        )
+    return Refused(
+        f"{place} did not accept the SSH key {options.key}.",
+        hint=f"Put its public half into ~/.ssh/authorized_keys of {place.user} over there.",
+        host=place.host,
+        key=str(options.key),
+    )
+
+
+def _not_reached(place: SshPlace, reason: str) -> Unavailable:
+    return Unavailable(f"{place} cannot be reached: {reason}.", host=place.host)
+
 
 LOST = (
     asyncssh.DisconnectError,
@@ -326,72 +537,3 @@ class SshConnection:
         session.abort()
         if self._session is session:
             self._session = None
-
-
-# Version 3 of the protocol, which OpenSSH speaks, has one code for most failures. Some servers
-# add the reason in words; OpenSSH does not.
-_REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...], str], ...] = (
-    (
-        (asyncssh.SFTPNoSpaceOnFilesystem, asyncssh.SFTPQuotaExceeded),
-        ("no space", "quota"),
-        "full",
-    ),
-    ((asyncssh.SFTPPermissionDenied, asyncssh.SFTPWriteProtect), ("read-only",), "denied"),
-    (
-        (asyncssh.SFTPInvalidFilename, asyncssh.SFTPLinkLoop, asyncssh.SFTPBadMessage),
-        ("name too long", "too many levels"),
-        "refused",
-    ),
-    (
-        (asyncssh.SFTPFileAlreadyExists, asyncssh.SFTPFileIsADirectory, asyncssh.SFTPDirNotEmpty),
-        ("file exists", "is a directory", "not empty"),
-        "taken",
-    ),
-)
-
-
-def translated(
-    error: asyncssh.SFTPError | FileExistsError, host: str, path: str, *, root: str, writing: bool
-) -> EverkeptError:
-    """The error to raise for an answer of the server; a lost connection is none.
-
-    Without a path the root is what was asked for.
-    """
-    shown = path or root
-    if isinstance(error, FileExistsError):
-        return Conflict(f'"{shown}" cannot be written: a part of it is a file, not a folder.')
-    if isinstance(error, MISSING):
-        return NotFound("file", shown)
-    if isinstance(error, asyncssh.SFTPOpUnsupported):
-        return Refused(
-            f'The SFTP server on {host} has no way to do this with "{shown}": {error.reason}.',
-            hint="To replace a file in one step it has to offer posix-rename@openssh.com, as"
-            " OpenSSH does.",
-            host=host,
-        )
-    return _failed(error, host, shown, writing)
-
-
-def _failed(error: asyncssh.SFTPError, host: str, shown: str, writing: bool) -> EverkeptError:
-    verb = "written" if writing else "read"
-    sentence = f'"{shown}" could not be {verb} on {host}: {error.reason}.'
-    match reason_of(error):
-        case "full":
-            return StorageFull(sentence, hint="Make room there, then try again.", host=host)
-        case "denied":
-            kind = ReadOnly if writing else Refused
-            return kind(sentence, hint="Look at its permissions there.", host=host)
-        case "refused":
-            return Refused(sentence, host=host)
-        case "taken":
-            return Conflict(sentence, host=host)
-        case _:
-            return Unavailable(sentence, host=host)
-
-
-def reason_of(error: asyncssh.SFTPError) -> str | None:
-    said = error.reason.lower()
-    for kinds, words, reason in _REASONS:
-        if isinstance(error, kinds) or any(word in said for word in words):
-            return reason
-    return None

@@ -19,8 +19,9 @@ from everkept.errors import (
     Refused,
     StorageFull,
 )
+from everkept.files.disk import ABANDONED, is_working_file, reachable_parts
 from everkept.files.lease_lock import Locks, Terms
-from everkept.files.ssh_connection import TAKEN, SftpSession, SshConnection, reason_of, translated
+from everkept.files.ssh_connection import TAKEN, SftpSession, SshConnection
 from everkept.files.ssh_requests import (
     Append,
     Removal,
@@ -33,10 +34,11 @@ from everkept.files.ssh_requests import (
     located,
     located_entry,
     make_folders,
+    reason_of,
     sweep,
+    translated,
     with_folder,
 )
-from everkept.files.working_files import ABANDONED, is_working_file, reachable_parts
 
 Result = TypeVar("Result")
 Work = Callable[[SftpSession, bool], Awaitable[Result]]

@@ -13,10 +13,18 @@ from asyncssh.constants import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR, F
 
 from everkept.core.files import FileInfo
 from everkept.core.times import Clock
-from everkept.errors import Refused, Unavailable
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    NotFound,
+    ReadOnly,
+    Refused,
+    StorageFull,
+    Unavailable,
+)
+from everkept.files.disk import is_temporary, temporary
 from everkept.files.lease_lock import claim_of
-from everkept.files.ssh_connection import MISSING, TAKEN, SftpSession, SshConnection, translated
-from everkept.files.working_files import is_temporary, temporary
+from everkept.files.ssh_connection import MISSING, TAKEN, SftpSession, SshConnection
 from everkept.values import Value
 
 _SECOND = 1_000_000  # microseconds
@@ -404,3 +412,72 @@ class _Claim:
     async def _is_ours(self, session: SftpSession) -> bool:
         found = await session.peek(self._path)
         return found is not None and found[0] == self._content
+
+
+# Version 3 of the protocol, which OpenSSH speaks, has one code for most failures. Some servers
+# add the reason in words; OpenSSH does not.
+_REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...], str], ...] = (
+    (
+        (asyncssh.SFTPNoSpaceOnFilesystem, asyncssh.SFTPQuotaExceeded),
+        ("no space", "quota"),
+        "full",
+    ),
+    ((asyncssh.SFTPPermissionDenied, asyncssh.SFTPWriteProtect), ("read-only",), "denied"),
+    (
+        (asyncssh.SFTPInvalidFilename, asyncssh.SFTPLinkLoop, asyncssh.SFTPBadMessage),
+        ("name too long", "too many levels"),
+        "refused",
+    ),
+    (
+        (asyncssh.SFTPFileAlreadyExists, asyncssh.SFTPFileIsADirectory, asyncssh.SFTPDirNotEmpty),
+        ("file exists", "is a directory", "not empty"),
+        "taken",
+    ),
+)
+
+
+def translated(
+    error: asyncssh.SFTPError | FileExistsError, host: str, path: str, *, root: str, writing: bool
+) -> EverkeptError:
+    """The error to raise for an answer of the server; a lost connection is none.
+
+    Without a path the root is what was asked for.
+    """
+    shown = path or root
+    if isinstance(error, FileExistsError):
+        return Conflict(f'"{shown}" cannot be written: a part of it is a file, not a folder.')
+    if isinstance(error, MISSING):
+        return NotFound("file", shown)
+    if isinstance(error, asyncssh.SFTPOpUnsupported):
+        return Refused(
+            f'The SFTP server on {host} has no way to do this with "{shown}": {error.reason}.',
+            hint="To replace a file in one step it has to offer posix-rename@openssh.com, as"
+            " OpenSSH does.",
+            host=host,
+        )
+    return _failed(error, host, shown, writing)
+
+
+def _failed(error: asyncssh.SFTPError, host: str, shown: str, writing: bool) -> EverkeptError:
+    verb = "written" if writing else "read"
+    sentence = f'"{shown}" could not be {verb} on {host}: {error.reason}.'
+    match reason_of(error):
+        case "full":
+            return StorageFull(sentence, hint="Make room there, then try again.", host=host)
+        case "denied":
+            kind = ReadOnly if writing else Refused
+            return kind(sentence, hint="Look at its permissions there.", host=host)
+        case "refused":
+            return Refused(sentence, host=host)
+        case "taken":
+            return Conflict(sentence, host=host)
+        case _:
+            return Unavailable(sentence, host=host)
+
+
+def reason_of(error: asyncssh.SFTPError) -> str | None:
+    said = error.reason.lower()
+    for kinds, words, reason in _REASONS:
+        if isinstance(error, kinds) or any(word in said for word in words):
+            return reason
+    return None

@@ -96,8 +96,7 @@ def open_tasks(folder: Path, bank: str) -> list[str]:
     text = next(filter(None, texts), "")
     if not text:
         return []
-    from everkept.families.bank.markdown_lists import TASKS, listed
-    from everkept.families.bank.markdown_sections import box_of, without_box
+    from everkept.families.bank.markdown_sections import TASKS, box_of, listed, without_box
 
     items = [without_box(item) for item in listed(text, TASKS) if box_of(item) is not True]
     return [item for item in items if not _PLACEHOLDER.fullmatch(item.strip())]

@@ -12,7 +12,7 @@ from everkept.core.projects import USER
 from everkept.core.sessions import Call, Session
 from everkept.errors import EverkeptError, NotFound
 from everkept.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
-from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.graph.mirror import Mirror
 from everkept.values import Value, field
 
 # Seconds without a change before what changed is looked for; the bank's own tools do it at once.

@@ -11,7 +11,7 @@ from everkept.core.sessions import Call, Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
 from everkept.families.bank import bank_files
 from everkept.families.bank.bank_backups import MANIFEST
-from everkept.families.bank.mirror.graph_files import LOCK as GRAPH_LOCK
+from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from records import DAY_ONE
 
 FIRST = "memory-bank-backup-2023-11-14T22-13-20-000Z"

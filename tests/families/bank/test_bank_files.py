@@ -17,6 +17,7 @@ from everkept.families.bank.bank_files import (
     etag_of,
     file_names,
     found_name,
+    marked_encoding,
     read,
     settled_name,
     text_or_none,
@@ -24,7 +25,6 @@ from everkept.families.bank.bank_files import (
 )
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.core_files import prepare
-from everkept.families.bank.file_text import marked_encoding
 from everkept.values import replace
 from examples import examples
 from file_stores import CountingThreads, cancel_at_once

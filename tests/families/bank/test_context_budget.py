@@ -15,7 +15,7 @@ from everkept.families.bank.context_budget import (
     fitting_digest,
     fitting_files,
 )
-from everkept.families.bank.digest import CurrentContext, Decided, Digest, digest_of
+from everkept.families.bank.core_files import CurrentContext, Decided, Digest, digest_of
 from everkept.families.bank.model import CORE_FILES
 from examples import examples
 

@@ -11,7 +11,7 @@ from everkept.core.records import Batch, Change, Delete, Update, Where
 from everkept.core.times import iso
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Unavailable
-from everkept.families.bank import section_records as section_records
+from everkept.families.bank import section_records
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.core_files import TEMPLATES
 from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions

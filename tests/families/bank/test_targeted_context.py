@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from bank_graph import SilentMirror
 from bank_search import Searched, searched_in
 from everkept.errors import BankNotFound, InvalidInput
-from everkept.families.bank.graph.doc_pointers import DocPointerTools
-from everkept.families.bank.graph.tools import GraphTools
+from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
 from everkept.families.bank.targeted_context import TargetedTools
 from examples import examples
 

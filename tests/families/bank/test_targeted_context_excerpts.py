@@ -1,7 +1,7 @@
 import pytest
 
-from everkept.families.bank.digest import digest_of
-from everkept.families.bank.graph_model import (
+from everkept.families.bank.core_files import digest_of
+from everkept.families.bank.graph.model import (
     EntityView,
     FoundEntity,
     ObservationView,

@@ -9,8 +9,7 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.families.bank.model import MODES
-from everkept.families.bank.modes import tools_of
+from everkept.families.bank.model import MODES, tools_of
 from everkept.settings import load
 from everkept.tools.tool import Tool
 

@@ -14,8 +14,8 @@ from everkept.core.sessions import Report
 from everkept.core.times import Clock, iso, parsed
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.mirror.graph_events import LOG
-from everkept.families.bank.mirror.graph_files import LOCK as GRAPH_LOCK
+from everkept.families.bank.graph.events import LOG
+from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from everkept.values import Value
 
 PREFIX = "memory-bank-backup-"  # whatever the bank's own folder is called

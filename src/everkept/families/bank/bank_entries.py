@@ -8,20 +8,18 @@ from typing import Annotated, Literal
 from everkept.core.text import clipped, normalised
 from everkept.errors import NotFound
 from everkept.families.bank.bank_files import Change
-from everkept.families.bank.markdown_lists import (
+from everkept.families.bank.markdown_sections import (
     CURRENT_NOTES,
     HISTORY,
     SESSION_NOTES,
     TASKS,
-    listed,
-    with_list,
-)
-from everkept.families.bank.markdown_sections import (
     appended,
     contained,
     inserted_at_top,
     item_lines,
+    listed,
     one_line,
+    with_list,
     without_box,
 )
 from everkept.tools.schema import Field

@@ -10,7 +10,7 @@ from typing import Any
 from everkept.core.text import clipped
 from everkept.core.tokens import token_count
 from everkept.errors import InvalidInput
-from everkept.families.bank.digest import (
+from everkept.families.bank.core_files import (
     LONGEST,
     MOST_READ,
     CurrentContext,

@@ -5,11 +5,10 @@ from functools import partial
 from typing import Annotated
 
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, visible
-from everkept.families.bank.bank_files import aside, etag_of, read_bytes
+from everkept.families.bank.bank_files import aside, decoding_warning, etag_of, read_bytes, shown
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.context_budget import BY_USE, Fitted, fitting_digest, fitting_files
-from everkept.families.bank.digest import Digest, digest_of, limited
-from everkept.families.bank.file_text import decoding_warning, shown
+from everkept.families.bank.core_files import Digest, digest_of, limited
 from everkept.families.bank.model import CORE_FILES
 from everkept.tools.schema import Field
 from everkept.tools.tool import Warned

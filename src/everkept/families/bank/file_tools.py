@@ -18,16 +18,32 @@ from everkept.errors import (
 )
 from everkept.families.bank.bank_files import (
     LOCK,
+    as_utf8,
+    decoding_warning,
     etag_of,
     file_names,
     found_name,
+    marked_encoding,
+    picked,
     read_bytes,
+    scan_warnings,
+    shown,
     write,
     write_locked,
 )
-from everkept.families.bank.banks import NOWHERE, Bank, BankRecords, Banks, reached
+from everkept.families.bank.banks import (
+    NOWHERE,
+    Bank,
+    BankRecords,
+    Banks,
+    checked_name,
+    checked_new_name,
+    find_present,
+    matching,
+    reached,
+    repeated,
+)
 from everkept.families.bank.core_files import folder_warnings, prepare
-from everkept.families.bank.error_prefixes import attempting
 from everkept.families.bank.file_answers import (
     BATCH_LIMIT,
     BankStatus,
@@ -54,23 +70,8 @@ from everkept.families.bank.file_answers import (
     checked_content,
     digest_in_short,
 )
-from everkept.families.bank.file_names import (
-    checked_name,
-    checked_new_name,
-    find_present,
-    matching,
-    repeated,
-)
-from everkept.families.bank.file_text import (
-    as_utf8,
-    decoding_warning,
-    marked_encoding,
-    picked,
-    scan_warnings,
-    shown,
-)
 from everkept.families.bank.mode_rules import write_rules
-from everkept.families.bank.model import CORE_FILES, StoreId
+from everkept.families.bank.model import CORE_FILES, StoreId, attempting
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
 

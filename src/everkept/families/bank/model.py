@@ -1,9 +1,29 @@
-"""The vocabulary of the memory bank: its core files, its options, what its tools take."""
+"""The vocabulary of the memory bank: its core files, options, modes and error messages.
 
-from typing import Annotated, Literal, get_args
+Each mode offers, beyond the tools that are always there to look around and to choose another bank
+or mode:
 
+- architect: decisions, the whole graph with its upkeep, context, files, thinking, backups
+- ask: looking into the graph, and a note of what is missing; no file is written
+- code: progress, files, context, what is seen of things in the graph, backups
+- debug: notes, what is seen of things in the graph, progress, decisions, thinking, backups
+- test: progress, files, context, looking into the graph
+
+Errors begin as clients of the public server know them.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from everkept.core.text import clipped
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, visible
 from everkept.tools.schema import Field
-from everkept.values import Value
+from everkept.values import Value, replace
+
+if TYPE_CHECKING:
+    from everkept.core.sessions import Call
+    from everkept.tools.tool import Result, Tool
 
 Mode = Literal["architect", "ask", "code", "debug", "test"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -45,3 +65,176 @@ class BankOptions(Value):
     mask_secrets: bool = True
     read_only: bool = False
     free_paths: bool = True  # False: only the bank of the start, and registered stores
+
+
+Offered = Callable[[], Iterable["Tool"]]
+
+_LOOKING = (
+    "initialize_memory_bank",
+    "set_memory_bank_path",
+    "get_memory_bank_status",
+    "read_memory_bank_file",
+    "list_memory_bank_files",
+    "search_memory_bank",
+    "get_context_bundle",
+    "get_context_digest",
+    "get_targeted_context",
+    "batch_read_files",
+    "get_instructions",
+    "debug_mcp_config",
+)
+_CHOOSING = (
+    "switch_mode",
+    "get_current_mode",
+    "process_umb_command",
+    "complete_umb",
+    "list_stores",
+    "select_store",
+    "register_store",
+    "unregister_store",
+)
+_FILES = ("write_memory_bank_file", "batch_write_files")
+_PROGRESS = ("track_progress", "add_progress_entry")
+_CONTEXT = ("update_active_context", "update_tasks", "add_session_note")
+_DECISIONS = ("log_decision",)
+_GRAPH_READS = ("graph_search", "graph_open_nodes")
+_OBSERVING = "graph_add_observation"
+_GRAPH = (
+    *_GRAPH_READS,
+    "graph_upsert_entity",
+    _OBSERVING,
+    "graph_link_entities",
+    "graph_unlink_entities",
+    "graph_delete_entity",
+    "graph_delete_observation",
+    "graph_rebuild",
+    "graph_compact",
+    "graph_maintain",
+    "graph_add_doc_pointer",
+)
+_CARE = ("create_backup", "list_backups", "restore_backup", "migrate_file_naming")
+_THINKING = ("sequential_thinking", "finalize_thinking_session")
+
+ALWAYS = frozenset((*_LOOKING, *_CHOOSING))
+
+# What a mode has beyond the tools that are always there, the most typical first.
+MODE_TOOLS: Mapping[Mode, tuple[str, ...]] = {
+    "architect": (*_DECISIONS, *_GRAPH, *_CONTEXT, *_FILES, *_THINKING, *_CARE),
+    "ask": (*_GRAPH_READS, "add_session_note"),
+    "code": (*_PROGRESS, *_FILES, *_CONTEXT, *_GRAPH_READS, _OBSERVING, *_CARE),
+    "debug": (
+        "add_session_note",
+        *_GRAPH_READS,
+        _OBSERVING,
+        "update_active_context",
+        "update_tasks",
+        *_PROGRESS,
+        *_DECISIONS,
+        *_THINKING,
+        *_CARE,
+    ),
+    "test": (*_PROGRESS, *_FILES, *_CONTEXT, *_GRAPH_READS),
+}
+TOOLS = ALWAYS.union(*MODE_TOOLS.values())
+
+
+def tools_of(mode: Mode) -> frozenset[str]:
+    """The names of the bank's tools that are offered in a mode."""
+    return ALWAYS | frozenset(MODE_TOOLS[mode])
+
+
+def mode_of(chosen: str | None, options: BankOptions) -> Mode:
+    """What the session chose, then what the start of the program says."""
+    return chosen if chosen in MODES else options.mode or DEFAULT_MODE
+
+
+# What was attempted, before the reason why it failed.
+ATTEMPTED = {
+    "create_backup": "Error creating backup",
+    "restore_backup": "Error restoring backup",
+    "graph_upsert_entity": "Failed to upsert entity",
+    "graph_delete_entity": "Failed to delete entity",
+    "graph_delete_observation": "Failed to delete observation",
+    "graph_rebuild": "Failed to rebuild snapshot",
+    "graph_compact": "Compaction failed",
+}
+# Where a bank that is missing is one that was not initialised.
+_UNSET = "Use set_memory_bank_path or initialize_memory_bank first."
+NOT_INITIALISED = dict.fromkeys(
+    (
+        "get_context_bundle",
+        "get_context_digest",
+        "batch_read_files",
+        "batch_write_files",
+        "add_progress_entry",
+        "add_session_note",
+        "update_tasks",
+        "create_backup",
+        "list_backups",
+        "restore_backup",
+        "search_memory_bank",
+        "get_targeted_context",
+        "finalize_thinking_session",
+    ),
+    _UNSET,
+) | {"graph_upsert_entity": "Use initialize_memory_bank first."}
+
+
+def phrased(tool: "Tool") -> "Tool":
+    """The tool with its errors in the words of the contract; what it does stays the same."""
+    attempted, way_out = ATTEMPTED.get(tool.name), NOT_INITIALISED.get(tool.name)
+    if attempted is None and way_out is None:
+        return tool
+
+    async def run(call: "Call", arguments: Mapping[str, Any]) -> "Result":
+        try:
+            return await tool.run(call, arguments)
+        except BankNotFound as error:
+            if way_out is not None:
+                error.message = "Memory Bank not initialized."
+                error.hint = f"{way_out} {error.place}"
+            raise
+        except InvalidInput:  # the argument is what is wrong, not the attempt
+            raise
+        except EverkeptError as error:
+            if attempted is not None and not error.message.startswith(attempted):
+                error.message = f"{attempted}: {error.message}"
+            raise
+
+    return replace(tool, run=run)
+
+
+_MAX_NAME_LENGTH = 120  # characters of a name; nobody needs a thousand of one that is wrong
+
+
+@contextmanager
+def attempting(
+    what: str, filename: str | None = None, *, unless: tuple[type[EverkeptError], ...] = ()
+) -> Generator[None, None, None]:
+    """Errors begin with what was attempted, and name the file only there."""
+    beginning = what if filename is None else f"{what} {_shown(filename)}"
+    try:
+        yield
+    except EverkeptError as error:
+        if not isinstance(error, unless):
+            error.message = f"{beginning}: {_unnamed(error, filename)}"
+        raise
+
+
+def _unnamed(error: EverkeptError, filename: str | None) -> str:
+    if filename is None:
+        return error.message
+    said = error.message.removesuffix(f": {visible(filename)}.")
+    if said != error.message:
+        return f"{said}."
+    shown = error.facts.get("name", visible(filename))
+    quoted = f'"{shown}" '
+    return f"it {said.removeprefix(quoted)}" if said.startswith(quoted) else said
+
+
+def _shown(filename: str) -> str:
+    return visible(
+        clipped(filename, _MAX_NAME_LENGTH)
+        if filename.isprintable()
+        else filename[:_MAX_NAME_LENGTH]
+    )

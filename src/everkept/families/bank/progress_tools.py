@@ -34,18 +34,19 @@ from everkept.families.bank.bank_entries import (
     session_note,
     tracked_note,
 )
-from everkept.families.bank.bank_files import Change, FileText, aside, edit
-from everkept.families.bank.banks import Banks
-from everkept.families.bank.error_prefixes import attempting
-from everkept.families.bank.file_text import (
+from everkept.families.bank.bank_files import (
+    Change,
+    FileText,
+    aside,
+    edit,
     edit_warnings,
     presentable,
     scan_warnings,
     with_warnings,
 )
-from everkept.families.bank.markdown_lists import ISSUES, NEXT_STEPS, TASKS, with_list
-from everkept.families.bank.markdown_sections import one_line
-from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId
+from everkept.families.bank.banks import Banks
+from everkept.families.bank.markdown_sections import ISSUES, NEXT_STEPS, TASKS, one_line, with_list
+from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId, attempting
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
 from everkept.values import Value

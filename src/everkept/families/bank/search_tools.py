@@ -9,11 +9,10 @@ from everkept.core.files import FileInfo
 from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.families.bank.bank_files import aside
+from everkept.families.bank.bank_files import as_utf8, aside
 from everkept.families.bank.banks import Bank, Banks
-from everkept.families.bank.file_text import as_utf8
 from everkept.families.bank.model import StoreId
-from everkept.families.bank.searched_files import as_shown, named_files, searched_files
+from everkept.families.bank.section_records import as_shown, named_files, searched_files
 from everkept.families.bank.section_search import BankSections, Located, Ranked
 from everkept.tools.schema import Field
 from everkept.tools.tool import Family, tool

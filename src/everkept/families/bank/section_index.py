@@ -20,8 +20,16 @@ from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, NotFound
 from everkept.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
 from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION
-from everkept.families.bank.searched_files import Stamp, Texts, is_settled, searched_files, stamp_of
-from everkept.families.bank.section_records import IndexedText, indexed_text, plan
+from everkept.families.bank.section_records import (
+    IndexedText,
+    Stamp,
+    Texts,
+    indexed_text,
+    is_settled,
+    plan,
+    searched_files,
+    stamp_of,
+)
 from everkept.values import Value, field, replace
 
 FORM = 3  # of what is kept: what another form left is made anew

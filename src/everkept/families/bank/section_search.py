@@ -14,12 +14,10 @@ from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError
 from everkept.families.bank.bank_files import aside, etag_of
-from everkept.families.bank.banks import Bank, BankRecords, Banks
-from everkept.families.bank.file_names import uri_of
+from everkept.families.bank.banks import Bank, BankRecords, Banks, uri_of
 from everkept.families.bank.model import SECTION
-from everkept.families.bank.searched_files import searched_files
 from everkept.families.bank.section_index import SectionIndex, Synced, holds, scope_of
-from everkept.families.bank.section_records import indexed_text, line_ranges
+from everkept.families.bank.section_records import indexed_text, line_ranges, searched_files
 from everkept.retrieval.excerpts import excerpt
 from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.search import search

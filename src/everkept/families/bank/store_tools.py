@@ -17,6 +17,7 @@ from everkept.errors import (
     Unavailable,
 )
 from everkept.families.bank.banks import (
+    ENDINGS,
     SSH,
     Bank,
     Banks,
@@ -27,8 +28,7 @@ from everkept.families.bank.banks import (
     reached,
 )
 from everkept.families.bank.core_files import ensure_core_files
-from everkept.families.bank.file_names import ENDINGS
-from everkept.families.bank.mirror.graph_events import LOG
+from everkept.families.bank.graph.events import LOG
 from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, Family, Warned, tool
 from everkept.values import Value, replace

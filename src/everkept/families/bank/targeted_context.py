@@ -9,16 +9,15 @@ from everkept.core.sessions import Call
 from everkept.core.text import clipped, normalised
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.families.bank.banks import Bank, BankRecords, Banks
-from everkept.families.bank.digest import Digest, digest_of
-from everkept.families.bank.file_names import checked_name, written_name
-from everkept.families.bank.graph.calls import GraphCalls
-from everkept.families.bank.graph.reading import GraphReading
-from everkept.families.bank.graph_model import EntityView, FoundEntity, OpenedNodes
+from everkept.families.bank.banks import Bank, BankRecords, Banks, checked_name, written_name
+from everkept.families.bank.core_files import Digest, digest_of
+from everkept.families.bank.graph.mirror import Mirror
+from everkept.families.bank.graph.model import EntityView, FoundEntity, OpenedNodes
+from everkept.families.bank.graph.queries import GraphReading
+from everkept.families.bank.graph.tools import GraphCalls
 from everkept.families.bank.markdown_sections import lines_of, sections
-from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import CORE_FILES, StoreId
-from everkept.families.bank.searched_files import as_shown, searched_files
+from everkept.families.bank.section_records import as_shown, searched_files
 from everkept.families.bank.section_search import BankSections
 from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Family, Warned, tool

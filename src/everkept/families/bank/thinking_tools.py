@@ -26,11 +26,15 @@ from everkept.families.bank.bank_entries import (
     numbered_decision_block,
     session_note,
 )
-from everkept.families.bank.bank_files import Change, aside, edit
+from everkept.families.bank.bank_files import Change, aside, edit, edit_warnings, scan_warnings
 from everkept.families.bank.banks import Banks
-from everkept.families.bank.file_text import edit_warnings, scan_warnings
-from everkept.families.bank.markdown_lists import NEXT_STEPS, listed, with_list
-from everkept.families.bank.markdown_sections import one_line, sections
+from everkept.families.bank.markdown_sections import (
+    NEXT_STEPS,
+    listed,
+    one_line,
+    sections,
+    with_list,
+)
 from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool

@@ -7,16 +7,11 @@ from everkept.core.ports import Indexing, Library
 from everkept.core.times import Clock
 from everkept.families.bank.backup_tools import BackupTools
 from everkept.families.bank.banks import BankRecords, Banks, Registry
-from everkept.families.bank.care_tools import CareTools, Surroundings
-from everkept.families.bank.error_prefixes import phrased
 from everkept.families.bank.file_tools import FileTools
-from everkept.families.bank.graph.doc_pointers import DocPointerTools
-from everkept.families.bank.graph.tools import GraphTools
-from everkept.families.bank.mirror.mirror import Mirror
-from everkept.families.bank.mirror.mirror_tools import MirrorExtras, MirrorTools
-from everkept.families.bank.mode_tools import ModeTools
-from everkept.families.bank.model import BankOptions
-from everkept.families.bank.modes import tools_of
+from everkept.families.bank.graph.mirror import Mirror, MirrorExtras, MirrorTools
+from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
+from everkept.families.bank.guidance_tools import CareTools, ModeTools, Surroundings
+from everkept.families.bank.model import BankOptions, phrased, tools_of
 from everkept.families.bank.progress_tools import ProgressTools
 from everkept.families.bank.search_tools import SearchTools
 from everkept.families.bank.section_index import SectionIndex

@@ -1,1 +1,1 @@
-"""The knowledge graph as the tools of a bank see it."""
+"""The knowledge graph of a bank: its tools, and `graph/graph.jsonl` in step with the records."""
