@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import Accounts
-from everkept.accounts.private_stores import home_name
 from everkept.core.accounts import Account, acting_as
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from accounts import without_id
-from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import (
     BELIEVED,
     TOLERANCE,
@@ -13,9 +13,7 @@ from everkept.accounts.accounts import (
     Accounts,
     Unknown,
 )
-from everkept.accounts.bearer_tokens import WHOSE, create_token, hashed, revoke_token
-from everkept.accounts.grants import grant_key, rights_of
-from everkept.accounts.private_stores import home_name
+from everkept.accounts.grants import WHOSE, create_token, grant_key, hashed, revoke_token, rights_of
 from everkept.core.accounts import USERS, Account, acting_as, sessions_of
 from everkept.core.ports import Token
 from everkept.core.search_ports import Search

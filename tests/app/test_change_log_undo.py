@@ -6,7 +6,7 @@ import pytest
 from everkept.app.app import App
 from everkept.app.change_log import Timeline
 from everkept.app.engines import Standby
-from everkept.app.session_close import Closing
+from everkept.app.hook_tasks import Closing
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change, Delete, Update, Where
 from everkept.engines.memory.library import MemoryLibrary

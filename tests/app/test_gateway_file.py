@@ -45,7 +45,7 @@ def test_a_folder_and_nothing_at_all_are_no_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.json", tmp_path / ("x" * 5000)):
         with pytest.raises(InvalidInput) as error:
             gateway_file.load(path)
-        assert error.value.facts["gateway_file"] == str(path)
+        assert error.value.facts["file"] == str(path)
 
 
 def test_a_file_that_is_written_again_is_another(tmp_path: Path) -> None:

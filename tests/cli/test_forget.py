@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from everkept.app.quick_store import note
+from everkept.app.hook_tasks import note
 from everkept.core.times import now
 from everkept.families.memories.model import Source
 from everkept.families.memories.new_memory import NewMemory

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from everkept.accounts.account_library import home_name
 from everkept.accounts.accounts import Accounts
-from everkept.accounts.private_stores import home_name
 from everkept.core.ports import Library
 from everkept.core.records import Delete, Record, Update, Where
 from everkept.engines.sqlite.library import SqliteLibrary

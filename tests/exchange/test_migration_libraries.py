@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everkept.app.database_library import UNDER_WAY
+from everkept.app.engines import UNDER_WAY
 from everkept.core.ports import Embedded, Library, RecordStore, Token
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
 from everkept.core.search_ports import Search

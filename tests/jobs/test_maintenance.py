@@ -17,8 +17,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, StoreDamaged
-from everkept.jobs.indexer import Indexer
-from everkept.jobs.maintenance import FORGET, Keeper
+from everkept.jobs.maintenance import FORGET, Indexer, Keeper
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.settings import load
 from records import DAY_ONE, batch, memory

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from everkept.accounts.private_stores import home_name
+from everkept.accounts.account_library import home_name
 from everkept.app.app import App
 from everkept.core.accounts import Account, acting_as
 from everkept.core.records import Record

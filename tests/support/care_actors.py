@@ -12,7 +12,7 @@ import apsw
 
 from actors import say
 from data_folders import MODEL, quiet, vector_of
-from everkept.care.restore import restore
+from everkept.care.backup import restore
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
 from everkept.core.times import now

@@ -7,8 +7,7 @@ from typing import Any
 
 import apsw
 
-from everkept.care.backup import Backup, back_up
-from everkept.care.restore import Restored, restore
+from everkept.care.backup import Backup, Restored, back_up, restore
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Ref, Where
 from everkept.core.times import now

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conversations import tell
-from everkept.accounts.bearer_tokens import create_token
+from everkept.accounts.grants import create_token
 from everkept.app.app import App
 from everkept.core.accounts import Account
 from everkept.core.peers import Peer

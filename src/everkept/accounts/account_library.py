@@ -1,8 +1,10 @@
-"""The library as whoever is acting may see it."""
+"""The library, its stores and its searches as the acting account may reach them."""
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import ClassVar, TypeVar
+from pathlib import Path
+from typing import ClassVar, TypeVar, cast
 from uuid import uuid4
 
 from everkept.accounts.grants import (
@@ -16,17 +18,23 @@ from everkept.accounts.grants import (
     grants_key,
     shown_names,
 )
-from everkept.accounts.private_stores import HomeStore, SharedStore, is_taken, no_project
 from everkept.accounts.project_rule import empty_store
 from everkept.core import catalog
-from everkept.core.accounts import Account, Home, acting, is_home
+from everkept.core.accounts import NAME, Account, Home, acting, home_name, is_home, signed
 from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
 from everkept.core.library import CatalogAnswers, CatalogChanges, Library
+from everkept.core.peers import Asked, PeerQuestion
 from everkept.core.projects import PROJECT_NAME_LIMIT, Project, Silence, checked_project_name
+from everkept.core.questions import MeasureSize, NoteAccesses, PutVectors, Question, Upkeep
+from everkept.core.records import Batch, Change
+from everkept.core.search_ports import Finder, Findings, SearchType, SectionSearch, SectionsFound
+from everkept.core.sessions import Call
 from everkept.core.store import RecordStore
 from everkept.core.times import Clock
 from everkept.errors import (
+    NOWHERE,
+    BankNotFound,
     Conflict,
     EverkeptError,
     InvalidInput,
@@ -38,8 +46,163 @@ from everkept.errors import (
 )
 from everkept.values import replace
 
-_ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
+_TAKEN = re.compile(rf"@(user|history)( \({NAME}\))?")
+
+
+def homes_of(user: str) -> tuple[str, ...]:
+    return home_name("user", user), home_name("history", user)
+
+
+def is_taken(project_name: str) -> bool:
+    """Whether no new project may have this name: it is a home's, or would become one's."""
+    return _TAKEN.fullmatch(project_name) is not None
+
+
+def no_project(name: str) -> NotFound:
+    """Word for word the same, whether there is one that may not be seen or none at all."""
+    readable = name.encode("utf-8", "replace").decode()
+    hint = "list_projects shows what exists; create_project makes one."
+    return NotFound("project", readable, hint=hint)
+
+
 A = TypeVar("A")
+
+
+class GuardedStore(RecordStore):
+    """Passes every question on, and checks the account before a write.
+
+    Vectors and access counts are derived: an account that may read may add them.
+    """
+
+    async def _to_read(self) -> RecordStore:
+        raise NotImplementedError
+
+    async def _to_write(self) -> RecordStore:
+        raise NotImplementedError
+
+    async def ask(self, question: Question[A]) -> A:
+        if isinstance(question, MeasureSize):
+            # The disk is the owner's: an engine may know only the size of all stores together.
+            return cast("A", 0)
+        return await (await self._to_read()).ask(question)
+
+    async def commit(self, batch: Batch) -> Change:
+        store = await self._to_write()
+        return await store.commit(replace(batch, client=signed(batch.client)))
+
+    async def maintain(self, upkeep: Upkeep[A]) -> A:
+        is_derived = isinstance(upkeep, PutVectors | NoteAccesses)
+        store = await (self._to_read() if is_derived else self._to_write())
+        return await store.maintain(upkeep)
+
+
+class SharedStore(GuardedStore):
+    """A project's store; one for all accounts that know it by this name and may do the same."""
+
+    def __init__(self, store: RecordStore, name: str, *, writes: bool, is_own: bool) -> None:
+        self.store = store
+        self._name = name
+        self._writes = writes
+        self._is_own = is_own
+
+    async def _to_read(self) -> RecordStore:
+        return self.store
+
+    async def _to_write(self) -> RecordStore:
+        self.check_writable()
+        return self.store
+
+    def check_writable(self) -> None:
+        if not self._writes:
+            raise ReadOnly(
+                f'Project "{self._name}" is shared with you for reading alone.',
+                hint="Whoever shares it can let you write.",
+                project=self._name,
+            )
+
+    def check_own(self) -> None:
+        if not self._is_own:
+            raise Refused(
+                "This project is shared with you: a memory that becomes yours alone would be gone "
+                "for all others.",
+                hint="Store a memory of your own with the scope `user`.",
+            )
+
+
+class HomeStore(GuardedStore):
+    """What is an account's alone; made at its first write."""
+
+    def __init__(self, library: Library, home: Home, user: str) -> None:
+        self._library = library
+        self._name = home_name(home, user)
+
+    async def _to_read(self) -> RecordStore:
+        try:
+            return (await self._library.open(self._name))[1]
+        except NotFound:
+            return empty_store()
+
+    async def _to_write(self) -> RecordStore:
+        try:
+            return (await self._library.open(self._name))[1]
+        except NotFound:
+            with suppress(Conflict):  # another server was quicker
+                await self._library.create(self._name, "")
+        return (await self._library.open(self._name))[1]
+
+
+class OwnersSections:
+    """Parts of files that no account sees."""
+
+    def __init__(self, sections: SectionSearch) -> None:
+        self._sections = sections
+
+    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
+        if acting() is not None:
+            raise BankNotFound(NOWHERE)
+        return await self._sections.sections(call, query, limit)
+
+
+class OwnersFinder:
+    """A search that finds nothing for an account."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    @property
+    def name(self) -> str:
+        return self._finder.name
+
+    async def find(
+        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> Findings:
+        return Findings([]) if acting() else await self._finder.find(call, query, ways, limit)
+
+    async def stamp(self, call: Call) -> object:
+        return None if acting() else await self._finder.stamp(call)
+
+
+class OwnersPeers:
+    """What others have granted, they have granted to the owner.
+
+    An account's call finds nobody, as if none were known; so does a peer's, and no question goes
+    on from server to server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def ask(self, question: PeerQuestion) -> Asked:
+        if acting() is not None:
+            return Asked(is_anybody=False)
+        # Loaded here: most calls ask nobody.
+        from everkept.peers.client import HttpPeers
+        from everkept.peers.peer_file import PeerBook
+
+        return await HttpPeers(PeerBook(self._folder)).ask(question)
+
+
+_ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
 _Shown = dict[str, tuple[Grant, Project]]
 
 

@@ -5,27 +5,25 @@ import secrets
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from everkept.accounts.bearer_tokens import (
-    WHOSE,
-    fields_of,
-    hashed,
-    kind_of,
-    made_token,
-    revoke_token,
-)
+from everkept.accounts.account_library import homes_of, no_project
 from everkept.accounts.grants import (
     GRANT,
+    WHOSE,
     Access,
     Grant,
     ended_text,
+    fields_of,
     grant_key,
     grant_text,
     grants_in,
     grants_key,
+    hashed,
+    kind_of,
+    made_token,
     number_in,
+    revoke_token,
     settled_name,
 )
-from everkept.accounts.private_stores import homes_of, no_project
 from everkept.core.accounts import (
     USERS,
     Account,

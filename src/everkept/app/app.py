@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from everkept.app.gateway import Gateway
     from everkept.app.history import Past
     from everkept.app.overview import Overviews
-    from everkept.app.peer_search import SharedSearch
     from everkept.app.resources import AllResources, Telling, Watcher
+    from everkept.app.search import SharedSearch
     from everkept.core.ports import Embedder, Library
     from everkept.jobs.graph_files import Mirrors
     from everkept.jobs.maintenance import Shelf
@@ -90,7 +90,7 @@ class App:
     @property
     def sharing(self) -> "SharedSearch":
         """What other servers are answered, as whoever is acting may see it."""
-        from everkept.app.peer_search import SharedSearch, options_of
+        from everkept.app.search import SharedSearch, options_of
 
         parts = self._parts
         options = options_of(self.settings)

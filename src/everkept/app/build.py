@@ -1,4 +1,4 @@
-"""The composition root: settings become the parts of an application."""
+"""The composition root: settings become the parts of an application, each loaded when needed."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.engines import make_library, standby_of
-from everkept.app.tool_names import FAMILY_OF
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import (
-    AUTO,
-    GATEWAY,
-    Settings,
-    chosen_toolsets,
-    client_environment,
-)
+from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets, client_environment
 from everkept.tools.tool import Tool
 from everkept.tools.toolset import LateToolset, Toolset
 
-if TYPE_CHECKING:  # each part is loaded where it is needed first
+if TYPE_CHECKING:
     from everkept.app.bank import BankParts
     from everkept.app.change_log import Timeline
     from everkept.app.engines import NumberedHere
@@ -33,9 +26,102 @@ if TYPE_CHECKING:  # each part is loaded where it is needed first
     from everkept.families.history.model import HistoryOptions
     from everkept.families.memories.model import Options
     from everkept.families.memories.toolset import MemoryTools
-    from everkept.jobs.indexer import Indexer
-    from everkept.jobs.maintenance import Keeper, Shelf
+    from everkept.jobs.maintenance import Indexer, Keeper, Shelf
     from everkept.jobs.usage_log import BatchedSearches
+
+# The tools of each family by name, so that a call loads only the family that it is for.
+_TOOLS = {
+    "memories": (
+        "forget_memory",
+        "get_memory_context",
+        "get_memory_status",
+        "promote_memory",
+        "recall_memories",
+        "reflect_and_consolidate",
+        "search_knowledge_graph",
+        "store_memory",
+        "tag_memory",
+        "update_memory",
+    ),
+    "graph": (
+        "add_observations",
+        "archive_project",
+        "create_entities",
+        "create_project",
+        "create_relations",
+        "delete_entities",
+        "delete_observations",
+        "delete_project",
+        "delete_relations",
+        "get_current_project",
+        "list_projects",
+        "open_nodes",
+        "read_graph",
+        "restore_project",
+        "search_nodes",
+        "switch_project",
+    ),
+    "history": (
+        "find_past_conversations",
+        "find_similar_problems",
+        "read_conversation",
+        "recall_previous_discussions",
+        "retrieve_memory_chunk",
+        "search_code_history",
+        "search_memory",
+        "unified_memory_search",
+    ),
+    "bank": (
+        "add_progress_entry",
+        "add_session_note",
+        "batch_read_files",
+        "batch_write_files",
+        "complete_umb",
+        "create_backup",
+        "debug_mcp_config",
+        "finalize_thinking_session",
+        "get_context_bundle",
+        "get_context_digest",
+        "get_current_mode",
+        "get_instructions",
+        "get_memory_bank_status",
+        "get_targeted_context",
+        "graph_add_doc_pointer",
+        "graph_add_observation",
+        "graph_compact",
+        "graph_delete_entity",
+        "graph_delete_observation",
+        "graph_link_entities",
+        "graph_maintain",
+        "graph_open_nodes",
+        "graph_rebuild",
+        "graph_search",
+        "graph_unlink_entities",
+        "graph_upsert_entity",
+        "initialize_memory_bank",
+        "list_backups",
+        "list_memory_bank_files",
+        "list_stores",
+        "log_decision",
+        "migrate_file_naming",
+        "process_umb_command",
+        "read_memory_bank_file",
+        "register_store",
+        "restore_backup",
+        "search_memory_bank",
+        "select_store",
+        "sequential_thinking",
+        "set_memory_bank_path",
+        "switch_mode",
+        "track_progress",
+        "unregister_store",
+        "update_active_context",
+        "update_tasks",
+        "write_memory_bank_file",
+    ),
+}
+
+FAMILY_OF = {name: family for family, names in _TOOLS.items() for name in names}
 
 
 def build(
@@ -120,7 +206,7 @@ class Parts:
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.jobs.indexer import EMBEDDED_KINDS, Indexer, Lease
+        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, Lease
 
         embedder = self._embedder or _embedder(self._settings)
         return Indexer(embedder, EMBEDDED_KINDS, Lease(self.library, "vectors", self._clock))
@@ -141,7 +227,7 @@ class Parts:
 
     @cached_property
     def memories(self) -> "MemoryTools":
-        from everkept.accounts.owners import OwnersSections
+        from everkept.accounts.account_library import OwnersSections
         from everkept.families.memories.toolset import MemoryTools
 
         return MemoryTools(
@@ -210,7 +296,7 @@ class Parts:
         return [item for item in self._made[family] if item.only_reads or not only_reads]
 
     def _history_tools(self) -> list[Tool]:
-        from everkept.accounts.owners import OwnersPeers
+        from everkept.accounts.account_library import OwnersPeers
         from everkept.families.history.toolset import HistoryTools
         from everkept.families.history.unified.unified import UnifiedSearch
 
@@ -228,7 +314,7 @@ class Parts:
         return [] if self.bank is None else bank_tools(self._settings, self.bank)
 
     def _memory_documents(self) -> "Resources":
-        from everkept.app.memory_resources import MemoryResources
+        from everkept.app.resources import MemoryResources
 
         return MemoryResources(
             self.memories, self._memory_rule, self.guarded, self._memory_options, self.searches
@@ -350,8 +436,8 @@ def _finders(
     library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
 ) -> "list[Finder]":
     """What a search over everything asks beside past conversations."""
-    from everkept.accounts.owners import OwnersFinder
-    from everkept.app.finders import BankFinder, GraphFinder, MemoryFinder
+    from everkept.accounts.account_library import OwnersFinder
+    from everkept.app.search import BankFinder, GraphFinder, MemoryFinder
 
     finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
     if bank is not None:

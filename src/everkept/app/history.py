@@ -14,12 +14,12 @@ from everkept.core.times import Clock
 from everkept.core.transcripts import Transcripts
 from everkept.errors import NotFound
 from everkept.families.history.model import CODE, CONVERSATION, TURN, HistoryOptions
-from everkept.jobs.indexer import Indexer
 from everkept.values import Value
 
 if TYPE_CHECKING:
     from everkept.families.history.ingest.checkpoints import Imported
     from everkept.families.history.ingest.removal import Forgotten
+    from everkept.jobs.maintenance import Indexer
 
 EXCLUDED = "history.excluded "  # begins the notes of folders that commands have excluded
 
@@ -51,7 +51,7 @@ class Past:
         self,
         library: Library,
         transcripts: Callable[[Sequence[str]], Transcripts],
-        indexer: Indexer,
+        indexer: "Indexer",
         clock: Clock,
         options: HistoryOptions,
     ) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import FOLDER
 from everkept.accounts.accounts import Accounts
@@ -22,9 +23,11 @@ from everkept.errors import EverkeptError, StoreAway
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import ENTITY
-from everkept.jobs.indexer import Indexer
 from everkept.peers.peer_file import Roster
 from everkept.values import Value, field, replace
+
+if TYPE_CHECKING:
+    from everkept.jobs.maintenance import Indexer
 
 WEEKS = 12  # that growth is told of
 MOST_RECALLED = 5
@@ -119,7 +122,7 @@ class Overviews:
     """Looks at each project once."""
 
     def __init__(
-        self, library: Library, past: Past, indexer: Indexer, clock: Clock, folder: Path | None
+        self, library: Library, past: Past, indexer: "Indexer", clock: Clock, folder: Path | None
     ) -> None:
         """`folder` holds the files; None where there are none."""
         self._library = library

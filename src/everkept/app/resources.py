@@ -5,7 +5,8 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote
 
 from everkept.core.accounts import Account, acting, acting_as
@@ -16,6 +17,11 @@ from everkept.errors import EverkeptError, NotFound, ProjectOff
 from everkept.tools.schema import to_json
 from everkept.tools.tool import Result
 from everkept.values import Value, field, replace
+
+if TYPE_CHECKING:  # memories are loaded where they are offered
+    from everkept.core.search_ports import SearchBook
+    from everkept.families.memories.model import Options
+    from everkept.families.memories.toolset import MemoryTools
 
 MARK = "degraded"
 KEPT_SESSIONS = 1_000  # that are remembered to have been told
@@ -312,3 +318,103 @@ class Watcher:
         except (OSError, RuntimeError) as error:
             log.info("subscriber of %s is gone: %s", watch.uri, error)
             self._watches.discard(watch)
+
+
+MARKDOWN = "text/markdown"
+
+
+@cache
+def _memory_documents() -> dict[str, ResourceInfo]:
+    """Return the four documents of the memories, by their addresses."""
+    from everkept.families.memories import resources
+
+    listed = (
+        ResourceInfo(
+            resources.STATUS,
+            "Memory System Status",
+            "Connection health, memory counts, and storage statistics.",
+        ),
+        ResourceInfo(
+            resources.SESSION_SUMMARY,
+            "Current Session Summary",
+            "Memories stored, recalled, and consolidated this session.",
+            MARKDOWN,
+        ),
+        ResourceInfo(
+            resources.KNOWLEDGE_GRAPH,
+            "Project Knowledge Graph",
+            "Entities and relationships of the current project.",
+            MARKDOWN,
+        ),
+        ResourceInfo(
+            resources.PREFERENCES,
+            "User Preferences",
+            "What was learned of the user's preferences.",
+            MARKDOWN,
+        ),
+    )
+    return {info.uri: info for info in listed}
+
+
+class MemoryResources:
+    """Fixed addresses; what they show is the caller's own project and session."""
+
+    def __init__(
+        self,
+        tools: "MemoryTools",
+        choice: ProjectChoice,
+        library: Library,
+        options: "Options",
+        searches: "SearchBook",
+    ) -> None:
+        self._searches = searches
+        self._tools = tools
+        self._choice = choice
+        self._library = library
+        self._options = options
+
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        return list(_memory_documents().values())
+
+    def templates(self) -> list[ResourceInfo]:
+        return []
+
+    def has(self, uri: str) -> bool:
+        return uri in _memory_documents()
+
+    async def read(self, session: Session, uri: str) -> Document:
+        if uri not in _memory_documents():
+            raise NotFound("resource", uri, hint="resources/list names what there is.")
+        mime_type = _memory_documents()[uri].mime_type
+        return Document(mime_type, await self._text(Call(session, "resource"), uri))
+
+    async def state(self, session: Session, uri: str) -> object:
+        """Both places count for each of the documents: a promotion moves between them."""
+        if uri not in _memory_documents():
+            return NotFound.code
+        call = Call(session, "resource")
+        try:
+            project = await self._choice.current(call)
+            store = await self._choice.to_read(call, None)
+            user = await self._library.user()
+            return project and project.id, await store.revision(), await user.revision()
+        except EverkeptError as error:
+            return error.code
+
+    async def _text(self, call: Call, uri: str) -> str:
+        from everkept.families.memories import resources
+        from everkept.families.memories.sessions import session_of, started_at
+
+        if uri == resources.STATUS:
+            return resources.status_text(await self._tools.get_memory_status(call))
+        if uri == resources.PREFERENCES:
+            return await resources.preferences_text(await self._library.user())
+        project = await self._choice.to_read(call, None)
+        session = session_of(call, None, self._options)
+        if uri == resources.KNOWLEDGE_GRAPH:
+            return await resources.graph_text(project, session)
+        use = self._tools.uses.of(session or "")
+        user = await self._library.user()
+        searches = await self._searches.newest(session=session) if session else []
+        began = await started_at(call, (project, user), session or "", self._options)
+        return await resources.session_text(project, user, session, began, use, searches)

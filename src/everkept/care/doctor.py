@@ -101,7 +101,7 @@ def _fault() -> ModelUnavailable | None:
 
 
 def _queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator[Finding]:
-    from everkept.jobs.indexer import EMBEDDED_KINDS
+    from everkept.jobs.maintenance import EMBEDDED_KINDS
 
     waiting = care.waiting(model, EMBEDDED_KINDS)
     total = sum(each.texts for each in waiting)
@@ -135,7 +135,7 @@ def _drained(care: "SqliteCare", model: str) -> str:
 async def _drain(care: "SqliteCare") -> tuple[int, list[str]]:
     """How many texts got theirs, and what kept other databases from it."""
     from everkept.embedders.onnx import OnnxEmbedder
-    from everkept.jobs.indexer import EMBEDDED_KINDS, Indexer
+    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer
 
     library = care.library()
     indexer = Indexer(OnnxEmbedder(), EMBEDDED_KINDS)

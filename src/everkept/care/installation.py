@@ -344,8 +344,7 @@ def check_gateway(patient: Patient) -> Iterator[Finding]:
 
 
 def _refuse_names_of_ours(patient: Patient, path: Path, loaded: "Loaded") -> None:
-    from everkept.app.gateway_file import refuse_clashes
-    from everkept.app.gateway_overview import names_beside
+    from everkept.app.gateway_file import names_beside, refuse_clashes
 
     refuse_clashes(path, loaded.config, names_beside(patient.settings))
 
@@ -388,7 +387,7 @@ def _read_by_others(path: Path, loaded: "Loaded | None") -> Iterator[Finding]:
     """Of a file that cannot be used nobody knows what is a secret in it."""
     if loaded is None or not _file_mode(path) & READ_BY_OTHERS:
         return
-    from everkept.app.gateway_overview import plain_secrets
+    from everkept.app.gateway_file import plain_secrets
 
     found = [
         f"{name} of {upstream.name}"

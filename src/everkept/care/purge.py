@@ -1,11 +1,28 @@
-"""Choosing what a purge removes."""
+"""What is removed permanently: things that a purge selects, and secrets stored unmasked."""
 
-from collections.abc import Sequence
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
-from everkept.core.ports import RecordStore
-from everkept.core.records import Link, Record, Where
-from everkept.core.text import normalised
-from everkept.graph.lookup import ambiguous, entities_named
+from everkept.core.accounts import is_home
+from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import USER
+from everkept.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
+from everkept.core.secrets import masked, masked_json
+from everkept.core.text import clipped, digest, normalised
+from everkept.errors import EverkeptError, ProjectOff
+from everkept.families.memories.identity import text_key
+from everkept.graph.lookup import (
+    ByExactName,
+    ByExactNameAndType,
+    ByNameAndType,
+    ambiguous,
+    entities_named,
+)
+from everkept.values import Value
 
 MOST = 1_000_000  # a purge takes all that fits
 
@@ -61,3 +78,255 @@ async def _containing(store: RecordStore, text: str) -> list[Thing]:
         ),
         *await store.scan_links(deleted=None, containing=text),
     ]
+
+
+CHANGES = 50  # of the log that are read at once
+THINGS = 500  # records or links that are read at once
+EXCERPT = 60  # characters shown around a secret
+OLD_VALUE = "old value"
+LINK = "link"
+
+# What people write of a record or link, and what they may choose to be known by. The rest is made
+# by the program.
+TEXTS = ("name", "type", "text", "author", "tags", "facets", "verb")
+IDS = ("id", "session")
+
+# How the key by which a record stands only once is made, and of what.
+_KEYED = (("text", digest), ("text", text_key), ("name", normalised))
+_IDENTITIES = (ByNameAndType(), ByExactName(), ByExactNameAndType())
+_OF_SESSION = re.compile(rf"(?:-?\d+ )?{SESSION_SCOPE}:")
+
+log = logging.getLogger(__name__)
+
+Values = Mapping[str, Any]
+
+
+class Finding(Value):
+    """Where a secret stands, what kind it is, and the words around it.
+
+    Never the secret itself, unless it is an id: masking leaves those as they are. Of what is an
+    account's alone, no words.
+    """
+
+    project: str
+    kind: str
+    id: str
+    place: str  # the field, or an old value of it in the log
+    secrets: list[str]
+    excerpt: str
+    in_id: bool = False
+
+    @property
+    def ref(self) -> Ref:
+        return Ref("link" if self.kind == LINK else "record", self.id)
+
+
+class Audit(Value):
+    """What was found, and which projects could not be looked into."""
+
+    findings: list[Finding]
+    left_out: list[str]
+
+
+class Masked(Value):
+    """How much was masked; `complete` is False while a reader keeps old pages alive."""
+
+    records: int
+    links: int
+    complete: bool
+
+
+async def find_secrets(library: Library, project: str | None = None) -> Audit:
+    """In one project, or in all of them and in what belongs to the user."""
+    audit = Audit([], [])
+    if project is not None:
+        audit.findings.extend([f async for f in _findings(await _store(library, project), project)])
+        return audit
+    for name in [*(p.name for p in await library.projects()), USER]:
+        try:
+            store = await _store(library, name)
+            audit.findings.extend([finding async for finding in _findings(store, name)])
+        except EverkeptError as error:
+            # One that is archived, switched off or damaged must not hide what is in the others.
+            log.warning("project %s is left out: %s", name, error)
+            audit.left_out.append(name)
+    return audit
+
+
+async def mask_secrets(library: Library, findings: Sequence[Finding]) -> Masked:
+    """Replaces them in records, links, log and index; nothing but ids keeps what was there."""
+    records, links, complete = 0, 0, True
+    by_project: dict[str, dict[Ref, None]] = {}
+    for finding in findings:
+        if not finding.in_id:
+            by_project.setdefault(finding.project, {})[finding.ref] = None
+    for project, refs in by_project.items():
+        store = await _store(library, project)
+        taken = await _taken_records(store, list(refs)) | await _taken_links(store, list(refs))
+        redacted = await store.redact(list(refs), partial(_clean, taken))
+        records += redacted.records
+        links += redacted.links
+        complete = complete and redacted.complete
+    return Masked(records, links, complete)
+
+
+def cleaned(values: Values, unlike: str | None = None) -> dict[str, Any]:
+    """The values of a record or link without secrets.
+
+    The key by which a name or text stands only once follows it; with `unlike`, an id, it differs
+    from the key of another one that now has the same words.
+    """
+    found = {name: _masked(values[name]) for name in TEXTS if values.get(name)}
+    new = {**values, **{name: value for name, (value, kinds) in found.items() if kinds}}
+    if "variant" in values:
+        new["variant"] = _variant(values, new)
+    if new == values:
+        return new
+    for name in ("name", "verb"):
+        if unlike is not None and new.get(name):
+            new[name] = f"{new[name]} {unlike}"
+    key = values.get("name_key")
+    for name, keyed in _KEYED:
+        if key is not None and values.get(name) and key == keyed(values[name]):
+            apart = unlike if unlike and name == "text" else ""
+            new["name_key"] = keyed(new[name] + apart)
+            break
+    return new
+
+
+def _clean(taken: frozenset[Ref], ref: Ref, values: Values) -> Values:
+    return cleaned(values, ref.id if ref in taken else None)
+
+
+def _variant(values: Values, new: Values) -> str:
+    """An entity's follows its name and type; that of a memory names a scope, or a session's id."""
+    variant = values.get("variant") or ""
+    for identity in _IDENTITIES:
+        if variant == identity.variant(values.get("name") or "", values.get("type") or ""):
+            return identity.variant(new.get("name") or "", new.get("type") or "")
+    return variant if _OF_SESSION.match(variant) else masked(variant)[0]
+
+
+async def _store(library: Library, name: str) -> RecordStore:
+    if name == USER:
+        return await library.user()
+    project, store = await library.open(name)
+    if project.is_off:
+        raise ProjectOff(name)
+    return store
+
+
+class _Found(NamedTuple):
+    """A secret among the values of one thing."""
+
+    place: str
+    secrets: list[str]
+    excerpt: str
+
+
+async def _findings(store: RecordStore, project: str) -> AsyncIterator[Finding]:
+    """The log knows all that was ever stored, so a page of it leads to a page of things."""
+    is_private = is_home(project)
+    after = 0
+    while changes := await store.changes(after=after, limit=CHANGES):
+        after = changes[-1].seq
+        edits = [edit for change in changes for edit in change.edits]
+        async for thing in _inserted(store, edits):
+            kind = LINK if isinstance(thing, Link) else thing.kind
+            for found in _in_values(_values(thing), is_private=is_private):
+                yield Finding(project, kind, thing.id, *found, in_id=found.place in IDS)
+        old = [
+            (edit.id, found)
+            for edit in edits
+            if edit.id
+            for found in _in_values(edit.before or {}, is_private=is_private)
+        ]
+        owners = await store.get([record_id for record_id, _ in old], include_deleted=True)
+        kinds = {record.id: record.kind for record in owners}
+        for record_id, found in old:
+            if record_id in kinds:
+                told = found._replace(place=f"{OLD_VALUE} of {found.place}")
+                in_id = found.place in IDS
+                yield Finding(project, kinds[record_id], record_id, *told, in_id=in_id)
+
+
+async def _inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIterator[Record | Link]:
+    new = [Ref(e.subject, e.id) for e in edits if e.operation == "insert" and e.id]
+    for at in range(0, len(new), THINGS):
+        page = new[at : at + THINGS]
+        records = [ref.id for ref in page if ref.subject == "record"]
+        for record in await store.get(records, include_deleted=True):
+            yield record
+        links = [ref.id for ref in page if ref.subject == "link"]
+        for link in await store.get_links(links, include_deleted=True):
+            yield link
+
+
+def _values(thing: Record | Link) -> dict[str, Any]:
+    """What is looked at, and what depends on it."""
+    wanted = (*TEXTS, *IDS, "name_key", "variant")
+    return {name: getattr(thing, name) for name in wanted if hasattr(thing, name)}
+
+
+def _in_values(values: Values, *, is_private: bool) -> Iterator[_Found]:
+    shown = _hidden if is_private else _excerpt
+    in_texts = False
+    for name in (*TEXTS, *IDS):
+        value, kinds = _masked(values.get(name))
+        if kinds:
+            in_texts = in_texts or name in TEXTS
+            yield _Found(name, kinds, shown(value))
+    if not in_texts and values.get("variant") not in (None, _variant(values, values)):
+        variant, kinds = masked(values["variant"])
+        yield _Found("variant", kinds, shown(variant))
+
+
+def _hidden(_value: Any) -> str:
+    return "(an account's own)"
+
+
+def _excerpt(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    at = max(0, text.find("[masked:") - EXCERPT // 2)
+    return ("…" if at else "") + clipped(text[at:], EXCERPT + len("[masked: ]"))
+
+
+def _masked(value: Any) -> tuple[Any, list[str]]:
+    kept, kinds = masked_json(value)
+    if kinds and isinstance(kept, tuple):  # tags, each of which stands once
+        kept = tuple(dict.fromkeys(cast(tuple[str, ...], kept)))
+    return kept, kinds
+
+
+async def _taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+    """Those that would stand for the same as another live record once their secrets are gone."""
+    taken: set[Ref] = set()
+    given: set[tuple[object, ...]] = set()
+    for record in await store.get([ref.id for ref in refs if ref.subject == "record"]):
+        new = cleaned(_values(record))
+        key, variant = new["name_key"], new["variant"]
+        if key is None or (key, variant) == (record.name_key, record.variant):
+            continue
+        mark = (record.kind, record.parent, variant, key)
+        others = await store.scan(Where(kinds=(record.kind,), name_keys=(key,)))
+        is_there = any(
+            (o.parent, o.variant) == (record.parent, variant) and o.id != record.id for o in others
+        )
+        if is_there or mark in given:
+            taken.add(record.ref)
+        given.add(mark)
+    return frozenset(taken)
+
+
+async def _taken_links(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+    """Likewise for links, which stand once between the same ends."""
+    taken: set[Ref] = set()
+    given: set[tuple[str, str, str]] = set()
+    for link in await store.get_links([ref.id for ref in refs if ref.subject == "link"]):
+        edge = (link.source, cleaned(_values(link))["verb"], link.target)
+        beside = await store.links([link.source], direction="out")
+        others = {(x.source, x.verb, x.target) for x in beside if x.id != link.id}
+        if edge in given | others:
+            taken.add(link.ref)
+        given.add(edge)
+    return frozenset(taken)

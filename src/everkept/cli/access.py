@@ -7,7 +7,7 @@ import click
 
 from everkept.accounts.access_log import FOLDER, Access, AccessLog, accesses, noted_of_owner
 from everkept.accounts.accounts import User
-from everkept.accounts.bearer_tokens import create_token, revoke_token
+from everkept.accounts.grants import create_token, revoke_token
 from everkept.app.app import App
 from everkept.cli.moments import moment
 from everkept.cli.options import Count, common, settings_from

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everkept.care.archive import Manifest
-from everkept.care.backup import Backup, back_up
+from everkept.care.backup import Backup, Restored, back_up, restore_project
+from everkept.care.backup import restore as restored_from
 from everkept.care.findings import care_of
-from everkept.care.restore import Restored, restore_project
-from everkept.care.restore import restore as restored_from
 from everkept.cli.options import common, settings_from
 from everkept.cli.runner import bar, print_json, told_if_interrupted
 from everkept.core.text import counted

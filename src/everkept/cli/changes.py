@@ -7,8 +7,7 @@ import click
 
 from everkept.app.app import App
 from everkept.app.change_log import Entry
-from everkept.care.purge import Thing, called, select
-from everkept.care.secret_audit import Audit, Masked, find_secrets, mask_secrets
+from everkept.care.purge import Audit, Masked, Thing, called, find_secrets, mask_secrets, select
 from everkept.cli.options import common
 from everkept.cli.render import console, table_of
 from everkept.cli.runner import command_session, confirmed, print_json, run_with_app

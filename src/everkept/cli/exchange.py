@@ -23,7 +23,7 @@ from everkept.core.text import counted
 from everkept.errors import InvalidInput, StoreAway
 from everkept.exchange.exporter import Exported
 from everkept.exchange.exporter import export as write
-from everkept.exchange.server_memory import Imported, import_server_memory
+from everkept.exchange.importer import Imported, import_server_memory
 from everkept.families.history.ingest.checkpoints import Counts
 from everkept.families.history.ingest.checkpoints import Imported as Conversations
 from everkept.tools.schema import to_json

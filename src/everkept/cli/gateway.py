@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import click
 
-from everkept.app.gateway_file import Loaded, load
-from everkept.app.gateway_overview import names_beside
+from everkept.app.gateway_file import Loaded, load, names_beside
 from everkept.cli.gateway_call import (
     call,
     gateway_config,

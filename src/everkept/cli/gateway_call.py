@@ -294,7 +294,7 @@ def gateway_file(settings: Settings) -> Path:
 T = TypeVar("T")
 
 PATIENCE = 5.0  # seconds of silence; the first start of a package may take a minute
-LOG_NAMES = ("everkept.upstreams", "everkept.app.gateway", "everkept.app.pass_through")
+LOG_NAMES = ("everkept.upstreams", "everkept.app.gateway", "everkept.app.gateway")
 LOGS = [logging.getLogger(name) for name in LOG_NAMES]
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from everkept.app.database_library import name_of, settings_of
-from everkept.app.engines import empty_library, make_library, standby_of
+from everkept.app.engines import empty_library, make_library, name_of, settings_of, standby_of
 from everkept.cli.options import common, settings_from
 from everkept.cli.runner import bar, print_json, told_if_interrupted
 from everkept.core.text import counted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from everkept.accounts.bearer_tokens import PREFIXES, kind_of
+from everkept.accounts.grants import PREFIXES, kind_of
 from everkept.cli.options import common, settings_from
 from everkept.cli.runner import harmless, print_json
 from everkept.core.peers import (

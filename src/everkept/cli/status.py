@@ -11,7 +11,7 @@ from rich.text import Text
 
 from everkept.app.app import App
 from everkept.app.engines import Left, left_elsewhere, standby_of
-from everkept.app.gateway_overview import GatewayOverview, names_beside, overview
+from everkept.app.gateway_file import GatewayOverview, names_beside, overview
 from everkept.app.overview import team
 from everkept.care.database_server import copies_kept
 from everkept.cli.options import common

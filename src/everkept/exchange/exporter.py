@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from everkept.accounts.private_stores import no_project
+from everkept.accounts.account_library import no_project
 from everkept.core.accounts import USERS, account_id, home_of, is_home
 from everkept.core.data_fence import as_quotation
 from everkept.core.ports import Library, RecordStore

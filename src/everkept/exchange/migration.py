@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from everkept.app.database_library import BROUGHT, UNDER_WAY
+from everkept.app.engines import BROUGHT, UNDER_WAY
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Change, Link, Record, Ref, Where

@@ -119,7 +119,7 @@ def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> 
     # All that follows takes a tenth of a second to load.
     import asyncio
 
-    from everkept.app.quick_store import note
+    from everkept.app.hook_tasks import note
     from everkept.errors import Refused
     from everkept.families.memories.model import Source
     from everkept.families.memories.new_memory import NewMemory

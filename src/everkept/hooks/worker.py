@@ -23,7 +23,7 @@ from everkept.settings import Settings
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
-    from everkept.app.session_close import Closing
+    from everkept.app.hook_tasks import Closing
 
 TIME_LIMIT = 300.0  # seconds; what is left then is the next one's
 GRACE = 15.0  # seconds that it gets for ending in order
@@ -121,7 +121,7 @@ class Worker(Value, frozen=False):
     async def _do(self, job: Job) -> None:
         # Imported here: whoever finds the lock taken needs nothing of it.
         from everkept.app.app import App
-        from everkept.app.session_close import Closing
+        from everkept.app.hook_tasks import Closing
 
         app = App(_settings_of(job, self.settings))
         try:

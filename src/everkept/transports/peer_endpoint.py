@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from everkept import __version__
 from everkept.accounts.access_log import LONGEST, Access, AccessLog, clipped_ids
-from everkept.app.peer_search import Shared, SharedSearch
+from everkept.app.search import Shared, SharedSearch
 from everkept.core.accounts import Account, acting_as
 from everkept.core.peers import (
     INFO_PATH,

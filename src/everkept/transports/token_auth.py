@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from math import ceil
 
 from everkept.accounts.accounts import Unknown
-from everkept.accounts.bearer_tokens import hashed
+from everkept.accounts.grants import hashed
 from everkept.core.accounts import Account
 from everkept.core.peers import PEER_PATHS
 from everkept.errors import EverkeptError

@@ -10,7 +10,7 @@ import pytest
 
 from accounts import without_id
 from everkept.accounts.accounts import UNKNOWN, Accounts
-from everkept.accounts.bearer_tokens import revoke_token
+from everkept.accounts.grants import revoke_token
 from everkept.core.accounts import Account
 from everkept.core.conditions import answering
 from everkept.core.ports import Token

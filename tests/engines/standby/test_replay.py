@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from accounts import account_called
-from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import Accounts
 from everkept.accounts.grants import rights_of
-from everkept.accounts.private_stores import home_name
 from everkept.core.accounts import Account, acting_as
 from everkept.core.projects import Project
 from everkept.core.records import Where

@@ -7,10 +7,10 @@ import pytest
 
 from accounts import without_id
 from data_folders import backed_up, everything, filled, restored, statement
+from everkept.accounts.account_library import home_name
 from everkept.accounts.accounts import UNKNOWN, Accounts
 from everkept.accounts.grants import Grant
-from everkept.accounts.private_stores import home_name
-from everkept.care.restore import restore_project
+from everkept.care.backup import restore_project
 from everkept.core.accounts import Account
 from everkept.core.ports import Token
 from everkept.core.projects import Silence

@@ -10,7 +10,7 @@ from everkept.core.records import Where
 from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput
-from everkept.exchange.server_memory import import_server_memory
+from everkept.exchange.importer import import_server_memory
 
 
 @pytest.fixture

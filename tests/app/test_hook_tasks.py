@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.quick_store import note
+from everkept.app.hook_tasks import note
 from everkept.core.records import Where
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectOff, Refused

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.database_library import address_in, name_of, settings_of
+from everkept.app.engines import address_in, name_of, settings_of
 from everkept.errors import InvalidInput
 from everkept.settings import load
 

@@ -7,7 +7,7 @@ import pytest
 from assistant import Assistant, Time
 from bank_search import Searched, searched_in
 from everkept.accounts.project_rule import ProjectRule
-from everkept.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
+from everkept.app.search import NAMED, BankFinder, GraphFinder, MemoryFinder
 from everkept.core.ports import Library
 from everkept.core.search_ports import Finder, Finding, SearchType
 from everkept.core.sessions import Call, Session

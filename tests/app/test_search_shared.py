@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations import Written, assistant, tell
 from everkept.app.app import App
-from everkept.app.peer_search import Shared
+from everkept.app.search import Shared
 from everkept.core.accounts import acting_as
 from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
 from everkept.values import as_dict

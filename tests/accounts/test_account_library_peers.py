@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from everkept.accounts.owners import OwnersPeers
+from everkept.accounts.account_library import OwnersPeers
 from everkept.core.accounts import Account, acting_as
 from everkept.core.peers import PeerQuestion
 from everkept.peers.peer_file import PeerBook

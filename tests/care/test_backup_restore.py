@@ -12,7 +12,7 @@ from data_folders import (
     restored,
     statement,
 )
-from everkept.care.restore import restore, restore_project
+from everkept.care.backup import restore, restore_project
 from everkept.core.times import now
 from everkept.core.upstreams import Usage
 from everkept.engines.sqlite.care.care import SqliteCare

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.app.database_library import UNDER_WAY, FinishedLibrary
-from everkept.app.engines import make_library
+from everkept.app.engines import UNDER_WAY, FinishedLibrary, make_library
 from everkept.core.ports import Library
 from everkept.core.sessions import Session
 from everkept.core.times import now

@@ -13,7 +13,7 @@ from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
-from everkept.jobs.indexer import BATCH, EAGER_BATCHES, Indexer, Lease
+from everkept.jobs.maintenance import BATCH, EAGER_BATCHES, Indexer, Lease
 from records import batch, memory
 
 KINDS = ("memory",)

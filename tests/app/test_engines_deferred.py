@@ -1,4 +1,4 @@
-from everkept.app.database_library import DeferredLibrary
+from everkept.app.engines import DeferredLibrary
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.gateway_overview import names_beside
+from everkept.app.gateway_file import names_beside
 from everkept.settings import Settings
 from everkept.values import replace
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from everkept.care import secret_audit
-from everkept.care.secret_audit import find_secrets, mask_secrets
+from everkept.care import purge
+from everkept.care.purge import find_secrets, mask_secrets
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER
 from everkept.core.records import Delete, Link, Record, Update, Where
@@ -231,8 +231,8 @@ async def test_a_secret_in_the_id_of_a_session_is_told_and_left(
 async def test_a_long_log_is_read_in_pages(
     library: MemoryLibrary, store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_audit, "CHANGES", 2)
-    monkeypatch.setattr(secret_audit, "THINGS", 3)
+    monkeypatch.setattr(purge, "CHANGES", 2)
+    monkeypatch.setattr(purge, "THINGS", 3)
     ids = [f"m{n}" for n in range(10)]
     for few in (ids[:1], ids[1:6], ids[6:7], ids[7:]):
         await store.commit(batch(*(memory(f"uses {TOKEN}", id=i) for i in few)))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.jobs.indexer import DURATION, Lease
+from everkept.jobs.maintenance import DURATION, Lease
 
 
 class Hands:

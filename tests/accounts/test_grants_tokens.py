@@ -1,7 +1,7 @@
 import pytest
 
 from everkept.accounts.accounts import Accounts
-from everkept.accounts.bearer_tokens import WHOSE, create_token, kind_of, revoke_token
+from everkept.accounts.grants import WHOSE, create_token, kind_of, revoke_token
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound

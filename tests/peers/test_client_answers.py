@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.peers import MOST_RESULTS, Peer, PeerAnswer
-from everkept.peers.answers import (
+from everkept.peers.client import (
     LONGEST_CONTENT,
     LONGEST_IN_ALL,
     NotUnderstood,

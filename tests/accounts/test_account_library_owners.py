@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from everkept.accounts.owners import OwnersFinder, OwnersSections
+from everkept.accounts.account_library import OwnersFinder, OwnersSections
 from everkept.core.accounts import Account, acting_as
 from everkept.core.search_ports import Finding, Findings, SearchType, SectionsFound
 from everkept.core.sessions import Call, Session

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.build import build
-from everkept.app.tool_names import FAMILY_OF
+from everkept.app.build import FAMILY_OF, build
 from everkept.core.times import now
 from everkept.settings import OWN_TOOLSETS, Settings
 from everkept.settings.model import Dialect
