@@ -11,7 +11,7 @@ from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
 from everkept.core.text import normalised
 from everkept.core.times import now
-from everkept.families.memories.identity import new_memory_id, place_of, text_key
+from everkept.families.memories.memory_identity import new_memory_id, place_of, text_key
 from everkept.families.memories.model import MEMORY, SESSION
 from everkept.graph.entities import new_entity
 from memory_workload import SESSION_LENGTH, VERBS, Memory, MemoryWorkload

@@ -18,8 +18,8 @@ from everkept.app.app import App
 from everkept.cli.main import COMMANDS, cli
 from everkept.errors import EverkeptError
 from everkept.families.gateway import draft
+from everkept.families.gateway.draft import file_schema
 from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.file_schema import file_schema
 from everkept.families.graph import model
 from everkept.settings import PREFIX, Settings, load
 from everkept.settings import model as settings_model

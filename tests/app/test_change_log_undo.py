@@ -21,9 +21,9 @@ from everkept.errors import (
     Refused,
 )
 from everkept.families.bank.model import INDEX_BANK
-from everkept.families.memories.expiry import FADING
-from everkept.families.memories.new_memory import HOOKS
-from everkept.families.memories.sessions import CLOSING
+from everkept.families.memories.lifecycle import FADING
+from everkept.families.memories.memory_record import HOOKS
+from everkept.families.memories.stores import CLOSING
 from everkept.settings import load
 from records import DAY_ONE, batch, entity, link, note, record_ref
 from standby import Standing, standing_by

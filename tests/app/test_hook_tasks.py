@@ -6,8 +6,8 @@ from everkept.app.hook_tasks import note
 from everkept.core.records import Where
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectOff, Refused
+from everkept.families.memories.memory_record import NewMemory
 from everkept.families.memories.model import Source
-from everkept.families.memories.new_memory import NewMemory
 from everkept.settings import Settings
 
 NOTICED = NewMemory(

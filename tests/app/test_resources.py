@@ -10,7 +10,7 @@ from everkept.core.accounts import Account
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectOff
-from everkept.families.memories.resources import PREFERENCES, STATUS
+from everkept.families.memories.memory_documents import PREFERENCES, STATUS
 from everkept.settings import load
 from standby import standing_by
 from tool_calls import Client

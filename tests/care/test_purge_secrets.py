@@ -14,7 +14,7 @@ from everkept.core.text import digest, normalised
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, ProjectOff
-from everkept.families.memories.identity import text_key
+from everkept.families.memories.memory_identity import text_key
 from everkept.values import replace
 from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 

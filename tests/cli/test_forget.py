@@ -7,8 +7,8 @@ import pytest
 
 from everkept.app.hook_tasks import note
 from everkept.core.times import now
+from everkept.families.memories.memory_record import NewMemory
 from everkept.families.memories.model import Source
-from everkept.families.memories.new_memory import NewMemory
 from everkept.settings import Settings
 
 Run = Callable[..., Any]

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from everkept.families.gateway.file_schema import file_schema
+from everkept.families.gateway.draft import file_schema
 
 Run = Callable[..., Any]
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from everkept.transcripts.claude_code import ClaudeCodeFormat
 from everkept.transcripts.codex import CodexFormat
 from everkept.transcripts.cursor_agents import CursorFormat
-from everkept.transcripts.documents import LineTranscript, MakeFormat
+from everkept.transcripts.documents import LineTranscript, MakeFormat, PlainFormat
 from everkept.transcripts.gemini import GeminiFormat, GeminiProjects
-from everkept.transcripts.plain import PlainFormat
 from line_files import changed, jsonl, places, read, read_growing, read_with_breaks
 from transcript_replay import SAMPLES, Replay
 

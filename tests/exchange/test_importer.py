@@ -15,7 +15,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, ProjectArchived
 from everkept.exchange.exporter import export
 from everkept.exchange.importer import Joined, take_in
-from everkept.families.memories.identity import text_key
+from everkept.families.memories.memory_identity import text_key
 from everkept.values import replace
 from records import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
 

@@ -12,7 +12,7 @@ from everkept.core.records import Record, Where
 from everkept.core.sessions import Session
 from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.families.memories.kinds import NOTHING_STORED
+from everkept.families.memories.memory_identity import NOTHING_STORED
 from everkept.hooks import files
 from everkept.hooks.files import FOLDER, Ledger
 from everkept.hooks.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main

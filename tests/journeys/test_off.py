@@ -310,6 +310,6 @@ async def test_while_something_is_off_a_hook_is_as_quick_to_load(tmp_path: Path)
     told = hooks.told(prompt="How did we round the zebra invoices before?")
     _, said = process.communicate(told.encode(), timeout=PATIENCE)
     loaded = {line.rpartition("|")[2].strip() for line in said.decode().splitlines()}
-    assert "everkept.families.history.search.folder_filter" in loaded
+    assert "everkept.families.history.off_folders" in loaded
     assert loaded.isdisjoint({"asyncio", "logging", "numpy", "everkept.core.ports"})
     assert hooks.faults == []

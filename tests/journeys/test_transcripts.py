@@ -14,7 +14,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.model import TRANSCRIPT, TURN
 from everkept.transcripts.discovery import MachineTranscripts
-from everkept.transcripts.programs import client_folders
+from everkept.transcripts.source_programs import client_folders
 from memory_transcripts import contents, importer
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"

@@ -28,7 +28,7 @@ from everkept.families.history.model import (
     turn_id,
 )
 from everkept.families.history.toolset import HistoryTools
-from everkept.families.history.unified.unified import UnifiedSearch
+from everkept.families.history.unified_search import UnifiedSearch
 from everkept.tools.tool import Result
 from everkept.tools.toolset import Toolset
 from records import DAY_ONE

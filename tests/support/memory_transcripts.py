@@ -21,7 +21,7 @@ from everkept.core.transcripts import (
     Turn,
 )
 from everkept.errors import InvalidInput, NotFound
-from everkept.families.history.ingest.importer import Importer
+from everkept.families.history.ingest.transcript_importer import Importer
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,

@@ -11,8 +11,8 @@ from everkept.core.search_ports import Finding, Findings, SearchType
 from everkept.core.sessions import Call, Session
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, TURN, HistoryOptions
-from everkept.families.history.unified.answers import UnifiedAnswer
-from everkept.families.history.unified.unified import UnifiedSearch
+from everkept.families.history.search_answers import UnifiedAnswer
+from everkept.families.history.unified_search import UnifiedSearch
 from records import DAY_ONE
 
 

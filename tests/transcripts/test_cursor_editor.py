@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from editor_actors import opened, put
 from everkept.errors import Unavailable
 from everkept.transcripts.cursor_editor import Database, TooLarge
-from everkept.transcripts.programs import LARGEST_VALUE
+from everkept.transcripts.source_programs import LARGEST_VALUE
 from examples import examples
 from processes import acting
 

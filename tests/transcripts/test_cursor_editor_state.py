@@ -10,7 +10,7 @@ from everkept.core.times import parsed
 from everkept.core.transcripts import Transcript
 from everkept.errors import Unavailable
 from everkept.transcripts.cursor_editor import composers
-from everkept.transcripts.programs import LARGEST_VALUE
+from everkept.transcripts.source_programs import LARGEST_VALUE
 from examples import examples
 from processes import acting
 from transcript_replay import Replay, replayed

@@ -9,7 +9,7 @@ from editor_actors import conversation, opened, put
 from everkept.core.transcripts import Transcripts
 from everkept.errors import InvalidInput, NotFound
 from everkept.transcripts.discovery import MachineTranscripts
-from everkept.transcripts.programs import SOURCES, ClientFolders, client_folders
+from everkept.transcripts.source_programs import SOURCES, ClientFolders, client_folders
 from transcript_replay import SAMPLES, replayed
 
 SESSION = "11111111-2222-4333-8444-555555555555"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from everkept.core.transcripts import Event, Titled, Turn
 from everkept.errors import Unavailable
 from everkept.transcripts.documents import WholeTranscript
-from everkept.transcripts.programs import LARGEST_DOCUMENT
+from everkept.transcripts.source_programs import LARGEST_DOCUMENT
 from transcript_replay import Replay, replayed
 
 

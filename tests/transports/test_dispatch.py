@@ -16,7 +16,7 @@ from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.core.times import iso
 from everkept.core.upstreams import GATEWAY_CLIENT
-from everkept.families.memories.resources import PREFERENCES
+from everkept.families.memories.memory_documents import PREFERENCES
 from everkept.settings import Settings
 from everkept.tools.tool import Result
 from everkept.tools.toolset import Toolset

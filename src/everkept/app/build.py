@@ -298,7 +298,7 @@ class Parts:
     def _history_tools(self) -> list[Tool]:
         from everkept.accounts.account_library import OwnersPeers
         from everkept.families.history.toolset import HistoryTools
-        from everkept.families.history.unified.unified import UnifiedSearch
+        from everkept.families.history.unified_search import UnifiedSearch
 
         library, indexer, clock = self.guarded, self.indexer, self._clock
         options = self._history_options
@@ -371,7 +371,7 @@ def _graph_document(settings: Settings) -> "Render":
         from everkept.families.graph.server_memory import whole_graph
 
         return whole_graph
-    from everkept.families.graph.views import graph_page
+    from everkept.families.graph.graph import graph_page
 
     return lambda store: graph_page(store, limit=None, cursor=None)
 
@@ -449,7 +449,7 @@ def _finders(
 
 def _transcripts(known: Sequence[str]) -> "Transcripts":
     from everkept.transcripts.discovery import MachineTranscripts
-    from everkept.transcripts.programs import client_folders
+    from everkept.transcripts.source_programs import client_folders
 
     folders = client_folders(client_environment(), Path.home(), sys.platform)
     return MachineTranscripts(folders, known)

@@ -13,10 +13,10 @@ from everkept.core.times import Clock
 from everkept.core.undo import plan_undo, undone
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK, TAKE_IN
-from everkept.families.memories.expiry import FADING
-from everkept.families.memories.kinds import SESSION
-from everkept.families.memories.new_memory import HOOKS
-from everkept.families.memories.sessions import CLOSING
+from everkept.families.memories.lifecycle import FADING
+from everkept.families.memories.memory_identity import SESSION
+from everkept.families.memories.memory_record import HOOKS
+from everkept.families.memories.stores import CLOSING
 from everkept.values import Value
 
 PURGE = "purge"

@@ -65,7 +65,7 @@ class Past:
 
     async def take_in(self, wanted: Wanted, report: Progress) -> "Imported":
         """What is new in the transcripts since the last time, and nothing twice."""
-        from everkept.families.history.ingest.importer import Importer
+        from everkept.families.history.ingest.transcript_importer import Importer
 
         store = await self._library.history()
         if self._found is None:  # it remembers what it saw, for whoever looks again and again
@@ -135,7 +135,7 @@ class Past:
     async def folders(self, project: str) -> dict[str, int]:
         """The folders that a name means to somebody who wants to forget it, with how many
         conversations each has. Raises NotFound."""
-        from everkept.families.history.search.filters import nearest_project, projects_named
+        from everkept.families.history.search_filters import nearest_project, projects_named
 
         store = await self._library.history()
         counts = await _conversations_of(store)
@@ -165,7 +165,7 @@ class Past:
 
         Raises NotFound for one that there is not.
         """
-        from everkept.families.history.search.folder_filter import reachable
+        from everkept.families.history.off_folders import reachable
 
         store = await self._library.history()
         found = {record.id: record for record in await store.get(conversations)}
@@ -181,7 +181,7 @@ class Past:
 
     async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one; none of a project that is off."""
-        from everkept.families.history.search.folder_filter import reachable
+        from everkept.families.history.off_folders import reachable
 
         past = await reachable(self._library, self._options)
         scopes = () if project is None else tuple(await self.folders(project))
@@ -192,7 +192,7 @@ class Past:
     async def searches(self, limit: int) -> list[Search]:
         """The newest first, but those of sessions that were held in a project that is off, and
         those that accounts have asked, which are theirs alone."""
-        from everkept.families.history.search.folder_filter import reachable
+        from everkept.families.history.off_folders import reachable
 
         past = await reachable(self._library, self._options)
         every = await self._library.searches(limit=KEPT_SEARCHES)

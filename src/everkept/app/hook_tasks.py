@@ -18,10 +18,9 @@ from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock, now
 from everkept.errors import InvalidInput, ModelUnavailable, Unavailable
 from everkept.families.memories.memories import Memories
+from everkept.families.memories.memory_record import HOOKS, NewMemory
 from everkept.families.memories.model import Options, StoredMemory
-from everkept.families.memories.new_memory import HOOKS, NewMemory
-from everkept.families.memories.sessions import Uses, close_session
-from everkept.families.memories.stores import Stores
+from everkept.families.memories.stores import Stores, Uses, close_session
 from everkept.settings import AUTO, Settings, client_environment
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class Closing:
 
     async def fade(self) -> int:
         """Forgets what hooks stored and nobody used; says how many memories that were."""
-        from everkept.families.memories.expiry import fade
+        from everkept.families.memories.lifecycle import fade
 
         stores = (await self._store(), await self._app.library.user())
         return sum([await fade(each, self._app.clock, SESSION_CLIENT) for each in stores if each])
@@ -141,7 +140,7 @@ class Closing:
 
 def _transcripts(transcript: Path, source: str, session: str) -> tuple[Path, ...]:
     """It and those of its agents, as far as they lie where they should: links can have changed."""
-    from everkept.transcripts.programs import agents_of, client_folders, source_at
+    from everkept.transcripts.source_programs import agents_of, client_folders, source_at
 
     folders = client_folders(client_environment(), Path.home(), sys.platform)
     if source_at(transcript, folders) != source:

@@ -262,7 +262,7 @@ class Watcher:
     """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
 
     def __init__(self, resources: Resources, library: Library | None = None) -> None:
-        self._resources = resources
+        self._resources = memory_documents
         self._library = library
         self._news = asyncio.Event()
         self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
@@ -326,28 +326,28 @@ MARKDOWN = "text/markdown"
 @cache
 def _memory_documents() -> dict[str, ResourceInfo]:
     """Return the four documents of the memories, by their addresses."""
-    from everkept.families.memories import resources
+    from everkept.families.memories import memory_documents
 
     listed = (
         ResourceInfo(
-            resources.STATUS,
+            memory_documents.STATUS,
             "Memory System Status",
             "Connection health, memory counts, and storage statistics.",
         ),
         ResourceInfo(
-            resources.SESSION_SUMMARY,
+            memory_documents.SESSION_SUMMARY,
             "Current Session Summary",
             "Memories stored, recalled, and consolidated this session.",
             MARKDOWN,
         ),
         ResourceInfo(
-            resources.KNOWLEDGE_GRAPH,
+            memory_documents.KNOWLEDGE_GRAPH,
             "Project Knowledge Graph",
             "Entities and relationships of the current project.",
             MARKDOWN,
         ),
         ResourceInfo(
-            resources.PREFERENCES,
+            memory_documents.PREFERENCES,
             "User Preferences",
             "What was learned of the user's preferences.",
             MARKDOWN,
@@ -402,19 +402,19 @@ class MemoryResources:
             return error.code
 
     async def _text(self, call: Call, uri: str) -> str:
-        from everkept.families.memories import resources
-        from everkept.families.memories.sessions import session_of, started_at
+        from everkept.families.memories import memory_documents
+        from everkept.families.memories.stores import session_of, started_at
 
-        if uri == resources.STATUS:
-            return resources.status_text(await self._tools.get_memory_status(call))
-        if uri == resources.PREFERENCES:
-            return await resources.preferences_text(await self._library.user())
+        if uri == memory_documents.STATUS:
+            return memory_documents.status_text(await self._tools.get_memory_status(call))
+        if uri == memory_documents.PREFERENCES:
+            return await memory_documents.preferences_text(await self._library.user())
         project = await self._choice.to_read(call, None)
         session = session_of(call, None, self._options)
-        if uri == resources.KNOWLEDGE_GRAPH:
-            return await resources.graph_text(project, session)
+        if uri == memory_documents.KNOWLEDGE_GRAPH:
+            return await memory_documents.graph_text(project, session)
         use = self._tools.uses.of(session or "")
         user = await self._library.user()
         searches = await self._searches.newest(session=session) if session else []
         began = await started_at(call, (project, user), session or "", self._options)
-        return await resources.session_text(project, user, session, began, use, searches)
+        return await memory_documents.session_text(project, user, session, began, use, searches)

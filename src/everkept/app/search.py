@@ -20,14 +20,14 @@ from everkept.core.times import Clock, LocalZone, parsed
 from everkept.core.workspaces import key_of_workspace
 from everkept.errors import NoActiveProject, NotFound, Refused
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.search.folder_filter import Discreet, folders_of
-from everkept.families.history.unified.answers import (
+from everkept.families.history.off_folders import Discreet, folders_of
+from everkept.families.history.search_answers import (
     CODE_PIECES,
     CONVERSATIONS,
     NO_HISTORY,
     UnifiedResult,
 )
-from everkept.families.history.unified.unified import UnifiedSearch
+from everkept.families.history.unified_search import UnifiedSearch
 from everkept.families.memories.model import MEMORIES, MEMORY, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION

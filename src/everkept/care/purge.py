@@ -14,7 +14,7 @@ from everkept.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
 from everkept.core.secrets import masked, masked_json
 from everkept.core.text import clipped, digest, normalised
 from everkept.errors import EverkeptError, ProjectOff
-from everkept.families.memories.identity import text_key
+from everkept.families.memories.memory_identity import text_key
 from everkept.graph.lookup import (
     ByExactName,
     ByExactNameAndType,

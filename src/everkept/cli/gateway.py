@@ -25,8 +25,8 @@ from everkept.core.text import counted
 from everkept.core.upstreams import Upstream
 from everkept.errors import EverkeptError, InvalidInput
 from everkept.families.gateway.drift import Drift, Level, clashes, drift
-from everkept.families.gateway.listings import fault_in, passed
 from everkept.families.gateway.model import GatewayConfig, Problem
+from everkept.families.gateway.upstream_tools import fault_in, passed
 from everkept.settings import Settings
 from everkept.tools.schema import JSON
 from everkept.values import Value, replace
@@ -265,7 +265,7 @@ def gateway() -> None:
 @common
 def schema(**_flags: Any) -> None:
     """Print the JSON Schema of the gateway's file."""
-    from everkept.families.gateway.file_schema import file_schema
+    from everkept.families.gateway.draft import file_schema
 
     print_json(file_schema())
 

@@ -43,7 +43,7 @@ from everkept.families.gateway.schema_facts import (
     required,
     values,
 )
-from everkept.families.gateway.tool_names import likeliest
+from everkept.families.gateway.upstream_tools import likeliest
 from everkept.settings import Settings, gateway_target, upstream_environment
 from everkept.tools.schema import JSON
 from everkept.tools.tool import Result, Tool

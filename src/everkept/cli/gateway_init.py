@@ -23,10 +23,9 @@ from everkept.errors import Conflict, InvalidInput, Refused
 from everkept.families.gateway import draft
 from everkept.families.gateway.draft import drafted
 from everkept.families.gateway.file_reader import Reading, read
-from everkept.families.gateway.file_servers import LONGEST_WAIT
+from everkept.families.gateway.file_servers import LONGEST_WAIT, NAME_RULE
 from everkept.families.gateway.model import ONLY, GatewayConfig
-from everkept.families.gateway.passed_tools import NAME_RULE
-from everkept.families.gateway.tool_names import is_name
+from everkept.families.gateway.upstream_tools import is_name
 from everkept.settings import NO_FILE, gateway_target, load
 from everkept.tools.schema import JSON
 

@@ -19,7 +19,7 @@ from everkept.core.text import clipped, counted
 from everkept.core.times import iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.history.ingest.removal import Forgotten
-from everkept.families.history.search.filters import projects_named
+from everkept.families.history.search_filters import projects_named
 from everkept.tools.schema import to_json
 
 _SEPARATOR = re.compile(r"[/\\]")

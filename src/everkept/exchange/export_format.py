@@ -25,7 +25,7 @@ from everkept.errors import InvalidInput
 from everkept.families.bank.model import INDEXED_FILE, SECTION
 from everkept.families.history.ingest.checkpoints import GATE
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
-from everkept.families.memories.kinds import MEMORY
+from everkept.families.memories.memory_identity import MEMORY
 from everkept.values import Field, Value, fields, replace
 
 Thing = Record | Link

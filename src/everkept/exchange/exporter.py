@@ -35,8 +35,8 @@ from everkept.exchange.export_format import (
     line_of,
 )
 from everkept.families.history.ingest.conversations import FORGOTTEN
-from everkept.families.history.ingest.off_folders import Quiet
 from everkept.families.history.model import CONVERSATION, TURN
+from everkept.families.history.off_folders import Quiet
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.values import Value, field, replace

@@ -30,13 +30,13 @@ from everkept.errors import Conflict, InvalidInput, NotFound
 from everkept.exchange.export_format import Section, read_export
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import NewEntity, RelationSpec
-from everkept.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
+from everkept.families.graph.server_memory import Parsed, Unreadable, parse_lines
 from everkept.families.history.ingest.conversations import grave_id
-from everkept.families.history.ingest.off_folders import Quiet
 from everkept.families.history.model import SYMBOL, TURN
-from everkept.families.memories.identity import text_key
+from everkept.families.history.off_folders import Quiet
+from everkept.families.memories.memory_identity import text_key
+from everkept.families.memories.memory_record import topped_up
 from everkept.families.memories.model import MEMORY
-from everkept.families.memories.new_memory import topped_up
 from everkept.graph.entities import OBSERVATION, observation_key
 from everkept.graph.lookup import ByExactNameAndType, candidates
 from everkept.values import Value, field, replace

@@ -8,7 +8,7 @@ from everkept.core.secret_forms import is_placeholder
 from everkept.core.secrets import masked, secret_spans
 from everkept.core.tokens import token_count
 from everkept.families.memories.context import entry_of, fenced, is_current
-from everkept.families.memories.kinds import MEMORY
+from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.commands import signatures
 from everkept.hooks.events import Answer, Around, HookEvent
 from everkept.hooks.notices import FAILED, FIXED

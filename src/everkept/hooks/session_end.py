@@ -9,7 +9,7 @@ from everkept.hooks.events import Answer, Around, HookEvent
 from everkept.hooks.worker_queue import MOST_WAITING, Job, Jobs, wake
 from everkept.hooks.workspace import hooks_folder
 from everkept.settings import Settings, client_environment
-from everkept.transcripts.programs import client_folders, source_at
+from everkept.transcripts.source_programs import client_folders, source_at
 
 SESSION_END = "SessionEnd"
 # What another hook may have set otherwise, and whoever works the job off has to respect.

@@ -11,12 +11,12 @@ from everkept.core.text import digest
 from everkept.core.times import ago
 from everkept.families.history.model import DECISION, TURN
 from everkept.families.memories.context import Entry, entry_of, is_current
-from everkept.families.memories.kinds import MEMORY
+from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.events import Around, HookEvent
 from everkept.hooks.notices import EDITED, FAILED, FIXED, command_of_failure, is_automatic
 from everkept.hooks.summary import decided_in, decisions_of, prompt_line, says_something
 from everkept.transcripts.claude_code import blocks_of, prompt_of, words
-from everkept.transcripts.fields import NoRecord, mapping, moment, record_of, string
+from everkept.transcripts.source_programs import NoRecord, mapping, moment, record_of, string
 
 if TYPE_CHECKING:
     from everkept.core.ports import ReadingRoom, RecordStore
@@ -115,7 +115,7 @@ async def _is_off(room: "ReadingRoom | None", event: HookEvent) -> bool:
     if all(silence.until is not None for silence in silences):
         return False
     from everkept.core.workspaces import key_of_workspace
-    from everkept.families.history.ingest.off_folders import Quiet
+    from everkept.families.history.off_folders import Quiet
 
     return Quiet(silences, key_of_workspace).switched_off(str(event.folder or "")) is not None
 

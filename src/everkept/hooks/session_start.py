@@ -14,7 +14,7 @@ from everkept.core.workspaces import checkout_of
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CONVERSATION, DECISION, SUMMARY, TURN
 from everkept.families.memories.context import Entry, Filling, entry_of, fenced, is_current, ranked
-from everkept.families.memories.kinds import MEMORY, SESSION
+from everkept.families.memories.memory_identity import MEMORY, SESSION
 from everkept.hooks.events import Answer, Around, HookEvent
 from everkept.hooks.notices import EDITED, FAILED, FIXED, WORKED, is_automatic
 from everkept.hooks.todos import is_todo, open_todos

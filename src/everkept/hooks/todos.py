@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from everkept.core.records import Record, Weights, Where
-from everkept.families.memories.kinds import MEMORY
+from everkept.families.memories.memory_identity import MEMORY
 from everkept.language.words import Phrase
 
 if TYPE_CHECKING:

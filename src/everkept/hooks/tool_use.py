@@ -121,8 +121,8 @@ def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> 
 
     from everkept.app.hook_tasks import note
     from everkept.errors import Refused
+    from everkept.families.memories.memory_record import NewMemory
     from everkept.families.memories.model import Source
-    from everkept.families.memories.new_memory import NewMemory
 
     wanted = NewMemory(
         content=notice.text,

@@ -43,8 +43,7 @@ async def past_of(room: "ReadingRoom") -> "RecordStore | None":
         return store
     # Only now: nothing is off nearly always.
     from everkept.core.workspaces import key_of_workspace
-    from everkept.families.history.ingest.off_folders import Quiet
-    from everkept.families.history.search.folder_filter import folders_of, without
+    from everkept.families.history.off_folders import Quiet, folders_of, without
 
     folders = await folders_of(store)
     return without(store, folders, Quiet(silences, key_of_workspace).hidden(folders))

@@ -23,10 +23,8 @@ from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
 from everkept.families.bank.model import SECTION
 from everkept.families.history.model import CODE, TURN
-from everkept.families.memories.expiry import forgetting
+from everkept.families.memories.lifecycle import finish_promotions, finish_supersessions, forgetting
 from everkept.families.memories.model import AUTOMATIC, MEMORY
-from everkept.families.memories.promotion import finish_promotions
-from everkept.families.memories.supersession import finish_supersessions
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Titled, Turn
 from everkept.transcripts.content import chunks, lines, opened
-from everkept.transcripts.fields import (
+from everkept.transcripts.source_programs import (
     WRONG_SHAPE,
     NoRecord,
     listed,
@@ -18,12 +18,14 @@ from everkept.transcripts.fields import (
     record_of,
     string,
 )
-from everkept.transcripts.tool_calls import failure, files_of, snippets_of
 from everkept.transcripts.turns import (
     OpenTurn,
+    failure,
+    files_of,
     folder,
     inside,
     name,
+    snippets_of,
     title,
     unknown,
     without,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Rewound, Snippet, Turn
-from everkept.transcripts.fields import (
+from everkept.transcripts.source_programs import (
     WRONG_SHAPE,
     fingerprint,
     listed,
@@ -17,8 +17,17 @@ from everkept.transcripts.fields import (
     strings,
     value_in,
 )
-from everkept.transcripts.tool_calls import failure, files_of, patch_in, snippets_of
-from everkept.transcripts.turns import OpenTurn, folder, name, unknown, without_leading
+from everkept.transcripts.turns import (
+    OpenTurn,
+    failure,
+    files_of,
+    folder,
+    name,
+    patch_in,
+    snippets_of,
+    unknown,
+    without_leading,
+)
 from everkept.values import Value
 
 # What is put before a person's words, or sent in their place.

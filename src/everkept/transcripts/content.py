@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from everkept.core.transcripts import Mark
-from everkept.transcripts.fields import mapping
-from everkept.transcripts.programs import LONGEST_EXPANDED_LINE, LONGEST_LINE, MOST_EXPANDED
+from everkept.transcripts.source_programs import (
+    LONGEST_EXPANDED_LINE,
+    LONGEST_LINE,
+    MOST_EXPANDED,
+    mapping,
+)
 from everkept.values import Value, field
 
 CHUNK = 64 * 1024  # bytes that are read at once

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Turn
-from everkept.transcripts.fields import (
+from everkept.transcripts.source_programs import (
     fingerprint,
     listed,
     mapping,
@@ -21,12 +21,14 @@ from everkept.transcripts.fields import (
     string,
     unique,
 )
-from everkept.transcripts.tool_calls import failure, files_of, snippets_of
 from everkept.transcripts.turns import (
     Message,
     Setting,
     belongs,
+    failure,
+    files_of,
     name,
+    snippets_of,
     turn_of,
     without,
     without_leading,

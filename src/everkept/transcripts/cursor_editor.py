@@ -23,10 +23,30 @@ from everkept.core.transcripts import (
     has_marker_within,
 )
 from everkept.errors import Unavailable
-from everkept.transcripts.fields import decoded, listed, mapping, moment, string, unique
-from everkept.transcripts.programs import CURSOR, LARGEST_VALUE, PORTION_EVENTS, PORTION_TEXT
-from everkept.transcripts.tool_calls import failure, files_of, snippets_of
-from everkept.transcripts.turns import Message, Setting, belongs, folder, name, title, turn_of
+from everkept.transcripts.source_programs import (
+    CURSOR,
+    LARGEST_VALUE,
+    PORTION_EVENTS,
+    PORTION_TEXT,
+    decoded,
+    listed,
+    mapping,
+    moment,
+    string,
+    unique,
+)
+from everkept.transcripts.turns import (
+    Message,
+    Setting,
+    belongs,
+    failure,
+    files_of,
+    folder,
+    name,
+    snippets_of,
+    title,
+    turn_of,
+)
 from everkept.values import Value, replace
 
 _TABLE = "cursorDiskKV"

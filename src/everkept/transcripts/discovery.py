@@ -13,10 +13,9 @@ from everkept.transcripts.claude_code import ClaudeCodeFormat
 from everkept.transcripts.codex import CodexFormat
 from everkept.transcripts.cursor_agents import CursorFormat, text_events
 from everkept.transcripts.cursor_editor import DATABASE, Composer, composers
-from everkept.transcripts.documents import LineTranscript, WholeTranscript
+from everkept.transcripts.documents import LineTranscript, PlainFormat, WholeTranscript
 from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, object_events
-from everkept.transcripts.plain import PlainFormat
-from everkept.transcripts.programs import (
+from everkept.transcripts.source_programs import (
     CLAUDE_CODE,
     CODEX,
     CURSOR,

@@ -8,10 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Rewound, Titled, Turn
-from everkept.transcripts.fields import decoded, listed, mapping, moment, string, strings, unique
-from everkept.transcripts.programs import LARGEST_LIST
-from everkept.transcripts.tool_calls import failure, files_of, snippets_of
-from everkept.transcripts.turns import Message, Setting, belongs, folder, name, title, turn_of
+from everkept.transcripts.source_programs import (
+    LARGEST_LIST,
+    decoded,
+    listed,
+    mapping,
+    moment,
+    string,
+    strings,
+    unique,
+)
+from everkept.transcripts.turns import (
+    Message,
+    Setting,
+    belongs,
+    failure,
+    files_of,
+    folder,
+    name,
+    snippets_of,
+    title,
+    turn_of,
+)
 from everkept.transcripts.turns import folder as bounded
 
 # Written by the program into the folder of a project's sessions.

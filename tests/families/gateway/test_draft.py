@@ -9,8 +9,8 @@ from everkept.core.json_text import Document
 from everkept.core.upstreams import Endpoint, Launch
 from everkept.errors import NotFound
 from everkept.families.gateway import draft
+from everkept.families.gateway.draft import file_schema
 from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.file_schema import file_schema
 from everkept.families.gateway.model import GatewayConfig
 from everkept.settings import load
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from everkept.families.graph.server_memory_file import Unreadable, parse_lines
+from everkept.families.graph.server_memory import Unreadable, parse_lines
 
 ENTITY = {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["a", "b"]}
 RELATION = {"type": "relation", "from": "Ada", "to": "Bob", "relationType": "knows"}

@@ -14,7 +14,7 @@ from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions
-from everkept.families.history.search.answers import LIFETIME
+from everkept.families.history.search_answers import LIFETIME
 from records import DAY_ONE
 
 if TYPE_CHECKING:

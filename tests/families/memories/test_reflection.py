@@ -17,7 +17,7 @@ from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.consolidation import ReflectStrategy
-from everkept.families.memories.identity import place_of, text_key
+from everkept.families.memories.memory_identity import place_of, text_key
 from everkept.families.memories.reflection import Reflected, reflect
 from records import DAY_ONE, batch, memory
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
-from everkept.families.graph.graph import Graph
+from everkept.families.graph.graph import JSON, Graph, graph_page, with_relations
 from everkept.families.graph.model import (
     BATCH_LIMIT,
     PAGE_LIMIT,
@@ -29,7 +29,6 @@ from everkept.families.graph.model import (
     RelationSpec,
     RelationView,
 )
-from everkept.families.graph.views import JSON, graph_page, with_relations
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import ByNameAndType, candidates
 from everkept.retrieval.profile import Place, Profile

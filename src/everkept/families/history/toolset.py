@@ -17,22 +17,23 @@ from everkept.core.sessions import Call, conversation_of
 from everkept.core.text import clipped, digest
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff
+from everkept.families.history import search_answers
+from everkept.families.history.conversation_reader import Opened, opened, page_of, read
+from everkept.families.history.merged_results import Meant, joined
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.search import markdown
-from everkept.families.history.search.answers import (
+from everkept.families.history.off_folders import Reachable, project_off, reachable
+from everkept.families.history.ranking import Asking
+from everkept.families.history.search_answers import (
     LIFETIME,
     AnswerCache,
     ConversationPage,
     MemorySearchResult,
+    UnifiedAnswer,
+    unified_markdown,
 )
-from everkept.families.history.search.conversations import Opened, opened, page_of, read
-from everkept.families.history.search.filters import TimeRange, bounds
-from everkept.families.history.search.folder_filter import Reachable, project_off, reachable
-from everkept.families.history.search.peer_results import Meant, joined
-from everkept.families.history.search.ranking import Asking
-from everkept.families.history.search.searches import Answered, Kind, coded, recalled, solved
-from everkept.families.history.unified.answers import UnifiedAnswer, as_markdown
-from everkept.families.history.unified.unified import UnifiedSearch
+from everkept.families.history.search_filters import TimeRange, bounds
+from everkept.families.history.searches import Answered, Kind, coded, recalled, solved
+from everkept.families.history.unified_search import UnifiedSearch
 from everkept.tools.schema import Field
 from everkept.tools.tool import Family, Warned, tool
 from everkept.values import Value, replace
@@ -50,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # client's context.
 Query = Annotated[str, Field("Question.", max_length=QUERY_LIMIT, blank=False)]
 Limit = Annotated[int, Field("Most.")]
-Format = Annotated[Literal["json", "markdown"], Field("Text.")]
+Format = Annotated[Literal["json", "search_answers"], Field("Text.")]
 
 
 class UnifiedOptions(Value):
@@ -204,7 +205,7 @@ class HistoryTools(Family):
             self._note(call, asked, len(answer.found), started)
         if form == "json":
             return answer
-        return answer.worded(as_markdown(answer, query, self._clock()))
+        return answer.worded(unified_markdown(answer, query, self._clock()))
 
     @tool(aliases=("retrieve_memory_chunk",))
     async def read_conversation(
@@ -236,7 +237,7 @@ class HistoryTools(Family):
         )
         reading = await read(store, place, 1 if is_alone else most, cursor)
         answer = page_of(place, reading)
-        return answer if form == "json" else answer.worded(markdown.conversation(answer))
+        return answer if form == "json" else answer.worded(search_answers.conversation(answer))
 
     async def _answer(
         self, call: Call, asked: "_Asked", make: Callable[[RecordStore], Awaitable[Answered]]
@@ -301,7 +302,7 @@ class HistoryTools(Family):
             error = ProjectOff(given.off)
             off.append(Warned(error.code, str(error)))
         told = given.answer.told(query, now, *off, is_all=not off)
-        return told if form == "json" else told.worded(markdown.searched(told, now))
+        return told if form == "json" else told.worded(search_answers.searched(told, now))
 
     def _asking(self) -> Asking:
         options = self._options

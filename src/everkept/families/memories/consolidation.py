@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.core.records import SESSION_SCOPE, Record
-from everkept.families.memories.clusters import central_sentences, groups, likeness
-from everkept.families.memories.identity import derived_memory_id, text_key
-from everkept.families.memories.likeness import telling_stems
+from everkept.families.memories.likeness import central_sentences, groups, likeness, telling_stems
+from everkept.families.memories.memory_identity import derived_memory_id, text_key
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,

@@ -11,19 +11,24 @@ from everkept.core.records import Delete, Insert, Record, Step, Update
 from everkept.core.secrets import Masking
 from everkept.core.text import clipped
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
-from everkept.families.memories.amendment import (
-    Amendment,
-    amended,
-    retagged,
-    taken_up,
-)
-from everkept.families.memories.identity import moment_of
+from everkept.families.memories.lifecycle import mark_superseded, same_text, settle, supersession
 from everkept.families.memories.likeness import Alike, alike
-from everkept.families.memories.linking import (
+from everkept.families.memories.memory_identity import moment_of
+from everkept.families.memories.memory_record import (
+    Amendment,
+    NewMemory,
+    Values,
+    amended,
     check_entities,
+    checked,
     link_steps,
     links_made,
+    new_record,
     relinked,
+    retagged,
+    taken_up,
+    told_apart,
+    topped_up,
     unlink_steps,
 )
 from everkept.families.memories.model import (
@@ -37,18 +42,14 @@ from everkept.families.memories.model import (
     TaggedMemory,
     UpdatedMemory,
 )
-from everkept.families.memories.new_memory import (
-    NewMemory,
-    Values,
-    checked,
-    new_record,
-    told_apart,
-    topped_up,
+from everkept.families.memories.stores import (
+    NO_SESSION,
+    Stores,
+    Uses,
+    session_steps,
+    still_there,
+    stored_by,
 )
-from everkept.families.memories.promotion import same_text, settle
-from everkept.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
-from everkept.families.memories.stores import Stores, still_there
-from everkept.families.memories.supersession import mark_superseded, supersession
 from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, replace
 

@@ -8,8 +8,8 @@ from everkept.core.ports import Access
 from everkept.core.records import Record, Weights
 from everkept.core.search_ports import SectionHit
 from everkept.core.times import iso
-from everkept.families.memories.kinds import MEMORY as MEMORY
-from everkept.families.memories.kinds import SESSION as SESSION
+from everkept.families.memories.memory_identity import MEMORY as MEMORY
+from everkept.families.memories.memory_identity import SESSION as SESSION
 from everkept.graph.entities import NAME_LIMIT
 from everkept.retrieval.profile import Profile, Shares
 from everkept.tools.schema import Field

@@ -8,7 +8,6 @@ from uuid import uuid4
 from everkept.core.commits import Planned, Writer
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Insert, Link, Record, Restore, Step, Update, Where
-from everkept.families.memories.amendment import not_automatic
 from everkept.families.memories.consolidation import (
     DERIVED,
     PATTERN_TAG,
@@ -24,8 +23,9 @@ from everkept.families.memories.consolidation import (
     session_of,
     sources_of,
 )
-from everkept.families.memories.identity import place_of, text_key
 from everkept.families.memories.likeness import Meaning
+from everkept.families.memories.memory_identity import place_of, text_key
+from everkept.families.memories.memory_record import not_automatic
 from everkept.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
 from everkept.tools.tool import Warned
 from everkept.values import Value, replace

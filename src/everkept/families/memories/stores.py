@@ -1,16 +1,21 @@
-"""The two stores that a call reaches, and the commits that are made in them."""
+"""The two stores and the session that a call belongs to, and the commits made in them."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
 
-from everkept.core.commits import Plan, T, Writer, is_writable
+from everkept.core.accounts import Account, acting, acting_as
+from everkept.core.commits import Plan, T, Writer, commit, is_writable
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.records import SESSION_SCOPE, Record
-from everkept.core.sessions import Call
+from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, Restore, Step, Update, Where
+from everkept.core.sessions import Call, conversation_of
 from everkept.core.times import Clock
-from everkept.errors import NotFound
-from everkept.families.memories.identity import full_id
-from everkept.families.memories.model import MEMORY, MERGED_INTO
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
+from everkept.families.memories.likeness import session_summary
+from everkept.families.memories.memory_identity import full_id
+from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, SESSION, Options
+from everkept.values import Value, field
 
 MOST_MERGES = 10  # that an old id is followed through
 
@@ -125,3 +130,141 @@ def _forgotten(record: Record) -> NotFound:
         message=f'Memory "{record.id}" is forgotten.',
         hint="recall_memories with include_forgotten still finds it.",
     )
+
+
+NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
+CLOSING = "session_end"  # what the log calls it
+MOST_SUMMED_UP = 500  # memories, the newest: there is a second for it
+MOST_SESSIONS = 1_000  # whose use is remembered; more clients at once have one process nowhere
+
+
+def session_of(call: Call, given: str | None, options: Options) -> str | None:
+    """None on a connection that keeps none."""
+    return conversation_of(call.session, given, options.session_id)
+
+
+def required_session(call: Call, given: str | None, options: Options) -> str:
+    session = session_of(call, given, options)
+    if session is None:
+        raise InvalidInput(
+            "This connection keeps no session: pass `session_id`.", argument="session_id"
+        )
+    return session
+
+
+async def started_at(
+    call: Call, stores: Sequence[RecordStore], session: str, options: Options
+) -> int:
+    """When the session began: its record is made with the first memory, and may be from a day
+    before, where a later process goes on with it."""
+    found = [record for store in stores for record in await store.get([session])]
+    made = [record.created_at for record in found if record.kind == SESSION]
+    return min([call.session.started_at or options.started_at, *made])
+
+
+async def session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
+    """What makes the session's record where it is missing."""
+    found = await store.get([session], include_deleted=True)
+    if not found:
+        facets = {"client": client} if client else {}
+        return [
+            Insert(
+                Record(
+                    id=session,
+                    kind=SESSION,
+                    name_key=session,
+                    created_at=at,
+                    updated_at=at,
+                    facets=facets,
+                )
+            )
+        ]
+    if found[0].kind != SESSION:
+        raise InvalidInput(
+            f'`session_id` is "{session}", which is the id of something else.',
+            argument="session_id",
+            value=session,
+        )
+    return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
+
+
+async def stored_by(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
+    """What the session has stored, newest first in each place, up to a limit in all."""
+    where = Where(kinds=(MEMORY,), sessions=(session,))
+    found: list[Record] = []
+    for store in stores:
+        if len(found) < limit:
+            found += await store.scan(where, order="newest", limit=limit - len(found))
+    return found
+
+
+async def close_session(
+    store: RecordStore, session: str, at: int, use: "Use | None" = None
+) -> bool:
+    """Writes what the session came to; says whether there was anything to write.
+
+    Whoever comes second finds it written, unless something was stored since.
+    """
+    found = [record for record in await store.get([session]) if record.kind == SESSION]
+    stored = await stored_by((store,), session, MOST_SUMMED_UP) if found else []
+    if not found or found[0].facets.get("ended_at", 0) > max(
+        (r.created_at for r in stored), default=0
+    ):
+        return False
+    # What nobody asked for tells nobody what a session was about.
+    stated = [record for record in stored if not record.facets.get(AUTOMATIC)]
+    counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
+    values = {
+        "text": await asyncio.to_thread(session_summary, stated),
+        "facets": {**found[0].facets, **counted, "ended_at": at},
+    }
+    try:
+        await commit(store, Batch((Update(session, values, found[0].version),), at, CLOSING))
+    except Conflict:
+        return False  # the other process of this session has written it
+    return True
+
+
+class Use(Value, frozen=False):
+    """What a session did while this process served it.
+
+    `stored` is None until it was counted; what other processes store for the session since then
+    is not in it. `stores` are the projects' that have something of it.
+    """
+
+    queries: int = 0
+    served: set[str] = field(default_factory=set[str])
+    stored: int | None = None
+    stores: set[RecordStore] = field(default_factory=set[RecordStore])
+
+
+class Uses:
+    """How each session is used; it is no knowledge, so it lives as long as the process."""
+
+    def __init__(self) -> None:
+        # Two who call their sessions the same know nothing of each other.
+        self._by_session: OrderedDict[tuple[Account | None, str], Use] = OrderedDict()
+
+    def recalled(self, session: str | None, ids: Sequence[str]) -> None:
+        if session is not None:
+            use = self.of(session)
+            use.queries += 1
+            use.served.update(ids)
+
+    async def close(self, at: int) -> None:
+        """Writes what every session came to that stored something here."""
+        for (account, session), use in list(self._by_session.items()):
+            for store in list(use.stores):
+                try:
+                    with acting_as(account):
+                        await close_session(store, session, at, use)
+                except EverkeptError:
+                    continue  # an archived project, a full disk: the others get theirs
+
+    def of(self, session: str) -> Use:
+        key = acting(), session
+        use = self._by_session.setdefault(key, Use())
+        self._by_session.move_to_end(key)
+        if len(self._by_session) > MOST_SESSIONS:
+            self._by_session.popitem(last=False)
+        return use

@@ -9,10 +9,12 @@ from everkept.core.search_ports import SectionSearch
 from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
-from everkept.families.memories.amendment import Amendment
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, Section, context_block, gather
+from everkept.families.memories.lifecycle import Promotion
 from everkept.families.memories.memories import Memories
+from everkept.families.memories.memory_documents import MemoryStatus, memory_status
+from everkept.families.memories.memory_record import Amendment, NewMemory
 from everkept.families.memories.model import (
     DEFAULT_IMPORTANCE,
     METADATA_LIMIT,
@@ -47,14 +49,9 @@ from everkept.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
-from everkept.families.memories.new_memory import NewMemory
-from everkept.families.memories.promotion import Promotion
-from everkept.families.memories.recall import Recall, Wanted
+from everkept.families.memories.recall import Recall, Route, Wanted, Way, walk
 from everkept.families.memories.reflection import Reflected, reflect
-from everkept.families.memories.sessions import Uses, required_session, session_of
-from everkept.families.memories.status import MemoryStatus, memory_status
-from everkept.families.memories.stores import Stores
-from everkept.families.memories.walking import Route, Way, walk
+from everkept.families.memories.stores import Stores, Uses, required_session, session_of
 from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import JSON, Field
 from everkept.tools.tool import Effect, Family, tool

@@ -1,1 +1,1 @@
-"""TODO: one sentence."""
+"""The import of transcripts: what is stored of them, and what is removed again."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from everkept.core.records import Delete, Insert, Record, Step, Update
-from everkept.families.history.ingest.turns import Piece, Said
+from everkept.families.history.ingest.prepared_turns import Piece, Said
 from everkept.families.history.model import CONVERSATION, SAID, TURN
 from everkept.values import Value, as_dict, field, replace
 

@@ -15,9 +15,9 @@ from everkept.families.history.ingest.conversations import (
     left_out_of,
     part_tag,
 )
-from everkept.families.history.ingest.off_folders import Quiet
-from everkept.families.history.ingest.turns import LONGEST_TITLE, Cleaner, Said
+from everkept.families.history.ingest.prepared_turns import LONGEST_TITLE, Cleaner, Said
 from everkept.families.history.model import conversation_id, turn_id
+from everkept.families.history.off_folders import Quiet
 from everkept.values import Value, field, replace
 
 Prepared = Said | Titled | Rewound | Marked

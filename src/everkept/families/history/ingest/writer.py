@@ -10,12 +10,12 @@ from everkept.core import commits
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Restore, Step, Update, Where
 from everkept.core.uncancelled import finished
-from everkept.families.history.code.call_trace import links_of
-from everkept.families.history.code.outlines import outline
+from everkept.families.history.call_trace import links_of
+from everkept.families.history.code_outlines import outline
 from everkept.families.history.ingest.checkpoints import Counts
 from everkept.families.history.ingest.conversations import GROWN, PURGING, Slot, buried, taken_back
 from everkept.families.history.ingest.plan import Plan
-from everkept.families.history.ingest.turns import Piece, Said
+from everkept.families.history.ingest.prepared_turns import Piece, Said
 from everkept.families.history.model import CODE, DECISION, IMPORT, TURN
 from everkept.values import Value, field, replace
 

@@ -1,0 +1,532 @@
+"""Languages of code: what each is called, and the queries that find definitions and calls in it.
+
+The queries all give the same captures. A definition is its whole node, captured as what it is
+(`@function`, `@class`, `@interface`, `@type`, `@module`, `@variable`, and `@constant` for what
+counts only in capitals), with its `@name`; an `@owner` is the class that it belongs to from
+outside, a `@self` what it calls its own object, and `@members` holds what belongs to an owner
+without being its definition. `@callee` is called, of a `@receiver`; `@component` too, where it
+begins with a capital. `@base` is extended. `@import` is a module, and `@imported` something out of
+one; either may get an `@alias`. `@required` is a module where `@requires` is the right function.
+"""
+
+import re
+from collections.abc import Callable
+
+from everkept.values import Value
+
+# The canonical name, and what else it goes by in fences and filters.
+_NAMES = """
+    assembly: asm nasm s x86asm
+    batch: bat cmd dos
+    c: h
+    clojure: clj cljs edn
+    cmake:
+    cpp: c++ cc cxx hpp hxx cplusplus arduino ino cuda cu
+    csharp: cs c# csx dotnet
+    css:
+    csv: tsv
+    dart:
+    diff: patch udiff git-diff
+    dockerfile: docker containerfile
+    dotenv: env
+    elixir: ex exs iex
+    elm:
+    erlang: erl hrl
+    fortran: f90 f95 f03
+    fsharp: f# fs fsx
+    gherkin: feature cucumber
+    go: golang
+    gradle:
+    graphql: gql
+    groovy: jenkinsfile
+    haskell: hs lhs
+    hcl: terraform tf tfvars
+    html: htm xhtml html5
+    http: rest
+    ini: cfg conf editorconfig properties
+    java:
+    javascript: js jsx mjs cjs node nodejs ecmascript es6 javascriptreact
+    json: jsonc json5 jsonl ndjson geojson ipynb
+    julia: jl
+    kotlin: kt kts
+    latex: tex
+    less:
+    lisp: elisp emacs-lisp common-lisp el cl lsp
+    lua: luau
+    makefile: make mk gnumakefile
+    markdown: md mdx mkd
+    matlab: octave
+    mermaid:
+    nginx: nginxconf
+    nix:
+    objective-c: objc objectivec obj-c mm
+    ocaml: ml mli
+    perl: pl pm
+    php: php8
+    powershell: ps1 psm1 pwsh posh ps
+    prisma:
+    protobuf: proto
+    python: py py3 python3 python2 pyi pyw ipython pycon python-repl
+    r: rlang rscript
+    regex: regexp
+    restructuredtext: rst
+    ruby: rb rake irb gemfile rakefile
+    rust: rs
+    sass: scss
+    scala: sc sbt
+    scheme: scm rkt racket
+    shell: sh bash zsh fish ksh shellscript shell-session shellsession bash-session
+    solidity: sol
+    sql: mysql postgres postgresql psql plpgsql sqlite tsql plsql pgsql
+    svelte:
+    swift:
+    text: txt plaintext plain
+    toml:
+    typescript: ts tsx mts cts typescriptreact deno
+    vb: vbnet visual-basic basic vba
+    vim: viml vimscript
+    vue:
+    xml: xsl xslt xsd svg plist csproj pom
+    yaml: yml
+    zig:
+"""
+
+
+def _canonical() -> dict[str, str]:
+    """Each name that a language goes by, with the one that is kept."""
+    lines = (line.partition(":") for line in _NAMES.split("\n") if line.strip())
+    named = ((name.strip(), others.split()) for name, _, others in lines)
+    return {each: name for name, others in named for each in (name, *others)}
+
+
+_CANONICAL = _canonical()
+
+# Files that are known by their whole name, or by how it begins.
+_FILES = {
+    "dockerfile": "dockerfile",
+    "containerfile": "dockerfile",
+    "makefile": "makefile",
+    "gnumakefile": "makefile",
+    "cmakelists.txt": "cmake",
+    "jenkinsfile": "groovy",
+    "gemfile": "ruby",
+    "rakefile": "ruby",
+    "podfile": "ruby",
+    "vagrantfile": "ruby",
+    "procfile": "yaml",
+    "pipfile": "toml",
+    "cargo.lock": "toml",
+    "poetry.lock": "toml",
+    "uv.lock": "toml",
+    "go.mod": "go",
+    ".env": "dotenv",
+    ".bashrc": "shell",
+    ".zshrc": "shell",
+    ".bash_profile": "shell",
+    ".profile": "shell",
+    ".vimrc": "vim",
+    ".gitconfig": "ini",
+    ".npmrc": "ini",
+    ".prettierrc": "json",
+    ".eslintrc": "json",
+    ".babelrc": "json",
+}
+# Names that are no endings of files: what is `x.docker` or `x.node` is something else.
+_NO_ENDINGS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
+
+_ATTRIBUTE = re.compile(
+    r"""\b(?:title|file|filename|path|name|src)\s*[=:]\s*(?:"([^"]+)"|'([^']+)'|([^"'\s}]+))""",
+    re.I,
+)
+_WORD = re.compile(r"[a-z][a-z0-9+#._-]{0,29}", re.I)
+_CITED = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
+_ENDING = re.compile(r"[^\s./\\]\.([a-z0-9+]{1,12})$", re.I)
+LONGEST_TAG = 500  # characters; what is longer is no info string
+
+
+def language_of(tag: str | None, file: str | None) -> str | None:
+    """What a fence says, else what the file's name tells; a word that nobody knows as it is."""
+    word = _first_word(tag or "")
+    if (known := _CANONICAL.get(word)) is not None:
+        return known
+    named = file or (file_in(tag) if tag else None)
+    if named is not None and (told := _of_file(named)) is not None:
+        return told
+    is_file = named is not None and not file
+    return word if word and not is_file and _WORD.fullmatch(word) else None
+
+
+def file_in(tag: str) -> str | None:
+    """The file that an info string names, as in `python:src/x.py` or `ts title="a.ts"`."""
+    info = tag.strip()[:LONGEST_TAG]
+    if cited := _CITED.fullmatch(info):
+        return cited[1].strip() or None
+    if attribute := _ATTRIBUTE.search(info):
+        return attribute[1] or attribute[2] or attribute[3]
+    language, colon, rest = info.partition(":")
+    said = rest.strip("{} ").split()
+    if colon and said and "//" not in said[0] and _first_word(language) in _CANONICAL:
+        return said[0]
+    words = [word.strip("{}()[],;\"'`") for word in info.split()]
+    return next((word for word in words if _is_file(word)), None)
+
+
+def named_language(text: str) -> str:
+    """What a person means who asks for a language."""
+    word = text.strip().lstrip(".").casefold()
+    joined = re.sub(r"[\s_]+", "-", word)
+    return (
+        _CANONICAL.get(word)
+        or _CANONICAL.get(joined)
+        or _CANONICAL.get(joined.replace("-", ""), word)
+    )
+
+
+def _first_word(tag: str) -> str:
+    """The name of the language in an info string, in small letters."""
+    info = tag.strip()[:LONGEST_TAG].casefold()
+    if info.startswith("{"):  # {.python .numberLines}
+        info = info.lstrip("{. ")
+    first = re.split(r"[\s,;{}()\[\]]", info, maxsplit=1)[0]
+    word, colon, _ = first.partition(":")
+    language = word.removeprefix("language-").removeprefix("lang-").removeprefix(".")
+    return "" if colon and language not in _CANONICAL else language
+
+
+def _of_file(file: str) -> str | None:
+    name = re.split(r"[/\\]", file.strip())[-1].casefold()
+    if name in _FILES:
+        return _FILES[name]
+    stem = name.split(".")[0]
+    if stem in ("dockerfile", "containerfile", "makefile"):
+        return _FILES[stem]
+    if name.startswith(".env."):
+        return "dotenv"
+    ending = name.rpartition(".")[2] if "." in name else ""
+    return None if ending in _NO_ENDINGS else _CANONICAL.get(ending)
+
+
+def _is_file(word: str) -> bool:
+    if "://" in word or word.startswith(("-", "=", "{")):
+        return False
+    ending = _ENDING.search(word)
+    return bool(ending or re.search(r"[\w.-]/[\w.-]", word)) and _of_file(word) is not None
+
+
+class Grammar(Value):
+    """A grammar, its query, and how a class is written around members that have none.
+
+    Each is loaded when it is needed, and may be missing.
+    """
+
+    load: Callable[[], object]
+    query: str
+    around: tuple[str, str] | None = None
+
+
+_PYTHON = """
+(class_definition name: (identifier) @name) @class
+(class_definition superclasses: (argument_list [(identifier) (attribute)] @base))
+(class_definition superclasses: (argument_list (subscript value: (_) @base)))
+(function_definition name: (identifier) @name) @function
+(module (expression_statement (assignment left: (identifier) @name) @constant))
+
+(call function: (identifier) @callee)
+(call function: (attribute object: (_) @receiver attribute: (identifier) @callee))
+(decorator (identifier) @callee)
+(decorator (attribute object: (_) @receiver attribute: (identifier) @callee))
+
+(import_statement name: (dotted_name) @import)
+(import_statement name: (aliased_import name: (_) @import alias: (_) @alias))
+(import_from_statement module_name: (_) @import)
+(import_from_statement name: (dotted_name) @imported)
+(import_from_statement name: (aliased_import name: (_) @imported alias: (_) @alias))
+"""
+
+_SCRIPT = """
+(class_declaration name: (_) @name) @class
+(class name: (_) @name) @class
+(variable_declarator name: (identifier) @name value: (class)) @class
+
+(function_declaration name: (identifier) @name) @function
+(generator_function_declaration name: (identifier) @name) @function
+(method_definition name: (_) @name) @function
+(variable_declarator name: (identifier) @name
+    value: [(arrow_function) (function_expression) (generator_function)]) @function
+(assignment_expression
+    left: [(identifier) @name (member_expression property: (property_identifier) @name)]
+    right: [(arrow_function) (function_expression) (generator_function)]) @function
+(pair key: (property_identifier) @name
+    value: [(arrow_function) (function_expression) (generator_function)]) @function
+(program (lexical_declaration (variable_declarator name: (identifier) @name) @constant))
+(export_statement (lexical_declaration (variable_declarator name: (identifier) @name) @variable))
+
+(call_expression function: (identifier) @callee)
+(call_expression
+    function: (member_expression object: (_) @receiver property: (property_identifier) @callee))
+(new_expression constructor: (identifier) @callee)
+(new_expression
+    constructor: (member_expression object: (_) @receiver property: (property_identifier) @callee))
+
+(import_statement source: (string) @import)
+(export_statement source: (string) @import)
+(import_clause (identifier) @imported)
+(import_clause (namespace_import (identifier) @imported))
+(import_specifier name: (identifier) @imported !alias)
+(import_specifier name: (identifier) @imported alias: (identifier) @alias)
+(call_expression function: (import) arguments: (arguments (string) @import))
+(call_expression function: (identifier) @requires arguments: (arguments (string) @required))
+"""
+
+_JSX = """
+(jsx_opening_element name: (identifier) @component)
+(jsx_self_closing_element name: (identifier) @component)
+"""
+
+_JAVASCRIPT = """
+(class_heritage [(identifier) (member_expression)] @base)
+(field_definition property: (property_identifier) @name
+    value: [(arrow_function) (function_expression)]) @function
+"""
+
+_TYPESCRIPT = """
+(abstract_class_declaration name: (_) @name) @class
+(extends_clause value: [(identifier) (member_expression)] @base)
+(implements_clause (_) @base)
+(extends_type_clause type: (_) @base)
+(public_field_definition name: (property_identifier) @name
+    value: [(arrow_function) (function_expression)]) @function
+(function_signature name: (identifier) @name) @function
+(method_signature name: (_) @name) @function
+(abstract_method_signature name: (_) @name) @function
+(interface_declaration name: (_) @name) @interface
+(type_alias_declaration name: (_) @name) @type
+(enum_declaration name: (_) @name) @type
+(internal_module name: (_) @name) @module
+"""
+
+_GO = """
+(function_declaration name: (identifier) @name) @function
+(method_declaration
+    receiver: (parameter_list (parameter_declaration
+        name: (identifier)? @self
+        type: [
+            (type_identifier) @owner
+            (generic_type type: (_) @owner)
+            (pointer_type [(type_identifier) @owner (generic_type type: (_) @owner)])
+        ]))
+    name: (field_identifier) @name) @function
+(type_spec name: (_) @name type: (struct_type)) @class
+(type_spec name: (_) @name type: (interface_type)) @interface
+(type_spec name: (_) @name) @type
+(type_alias name: (_) @name) @type
+(const_spec name: (identifier) @name) @constant
+(var_spec name: (identifier) @name) @constant
+(field_declaration !name type: (_) @base)
+
+(call_expression function: (identifier) @callee)
+(call_expression
+    function: (selector_expression operand: (_) @receiver field: (field_identifier) @callee))
+(composite_literal type: (type_identifier) @callee)
+(composite_literal type: (qualified_type package: (_) @receiver name: (_) @callee))
+
+(import_spec !name path: (_) @import)
+(import_spec name: (_) @alias path: (_) @import)
+"""
+
+_RUST = """
+(function_item name: (identifier) @name) @function
+(function_signature_item name: (identifier) @name) @function
+(macro_definition name: (identifier) @name) @function
+(struct_item name: (_) @name) @class
+(enum_item name: (_) @name) @class
+(union_item name: (_) @name) @class
+(trait_item name: (_) @name) @interface
+(type_item name: (_) @name) @type
+(mod_item name: (_) @name body: (_)) @module
+(const_item name: (_) @name) @constant
+(static_item name: (_) @name) @constant
+(impl_item type: (_) @owner) @members
+(impl_item trait: (_) @base)
+(trait_item bounds: (trait_bounds [(type_identifier) (scoped_type_identifier)] @base))
+
+(call_expression function: (identifier) @callee)
+(call_expression
+    function: (field_expression value: (_) @receiver field: (field_identifier) @callee))
+(call_expression function: (scoped_identifier path: (_) @receiver name: (identifier) @callee))
+(call_expression function: (generic_function function: (identifier) @callee))
+(call_expression function: (generic_function
+    function: (scoped_identifier path: (_) @receiver name: (identifier) @callee)))
+(macro_invocation macro: (identifier) @callee)
+(struct_expression name: (type_identifier) @callee)
+
+(use_declaration argument: (_) @imported)
+(extern_crate_declaration name: (identifier) @import)
+"""
+
+_JAVA = """
+(class_declaration name: (identifier) @name) @class
+(record_declaration name: (identifier) @name) @class
+(enum_declaration name: (identifier) @name) @class
+(interface_declaration name: (identifier) @name) @interface
+(annotation_type_declaration name: (identifier) @name) @interface
+(method_declaration name: (identifier) @name) @function
+(constructor_declaration name: (identifier) @name) @function
+(field_declaration declarator: (variable_declarator name: (identifier) @name)) @constant
+(superclass (_) @base)
+(super_interfaces (type_list (_) @base))
+(extends_interfaces (type_list (_) @base))
+
+(method_invocation !object name: (identifier) @callee)
+(method_invocation object: (_) @receiver name: (identifier) @callee)
+(object_creation_expression type: (_) @callee)
+(marker_annotation name: (identifier) @callee)
+(annotation name: (identifier) @callee)
+
+(import_declaration [(scoped_identifier) (identifier)] @imported)
+"""
+
+_CPP = """
+(class_specifier name: (_) @name body: (_)) @class
+(struct_specifier name: (_) @name body: (_)) @class
+(union_specifier name: (_) @name body: (_)) @class
+(enum_specifier name: (_) @name body: (_)) @type
+(type_definition declarator: (type_identifier) @name) @type
+(alias_declaration name: (_) @name) @type
+(namespace_definition name: (_) @name) @module
+(preproc_function_def name: (identifier) @name) @function
+(preproc_def name: (identifier) @name) @constant
+(base_class_clause [(type_identifier) (qualified_identifier) (template_type)] @base)
+
+(function_definition declarator: [
+    (function_declarator declarator: [(identifier) (field_identifier)] @name)
+    (_ (function_declarator declarator: [(identifier) (field_identifier)] @name))
+    (_ (_ (function_declarator declarator: [(identifier) (field_identifier)] @name)))
+]) @function
+(function_definition declarator: [
+    (function_declarator declarator: (qualified_identifier scope: (_) @owner name: (_) @name))
+    (_ (function_declarator declarator: (qualified_identifier scope: (_) @owner name: (_) @name)))
+]) @function
+(declaration declarator: [
+    (function_declarator declarator: (identifier) @name)
+    (_ (function_declarator declarator: (identifier) @name))
+]) @function
+(field_declaration declarator: [
+    (function_declarator declarator: (field_identifier) @name)
+    (_ (function_declarator declarator: (field_identifier) @name))
+]) @function
+
+(call_expression function: (identifier) @callee)
+(call_expression
+    function: (field_expression argument: (_) @receiver field: (field_identifier) @callee))
+(call_expression
+    function: (qualified_identifier scope: (_) @receiver name: (identifier) @callee))
+(call_expression function: (template_function name: (identifier) @callee))
+(call_expression function: (qualified_identifier
+    scope: (_) @receiver name: (template_function name: (identifier) @callee)))
+(new_expression type: (_) @callee)
+
+(preproc_include path: (_) @import)
+(using_declaration (qualified_identifier) @imported)
+"""
+
+_C_SHARP = """
+(class_declaration name: (identifier) @name) @class
+(record_declaration name: (identifier) @name) @class
+(struct_declaration name: (identifier) @name) @class
+(enum_declaration name: (identifier) @name) @type
+(delegate_declaration name: (identifier) @name) @type
+(interface_declaration name: (identifier) @name) @interface
+(namespace_declaration name: (_) @name) @module
+(file_scoped_namespace_declaration name: (_) @name) @module
+(method_declaration name: (identifier) @name) @function
+(constructor_declaration name: (identifier) @name) @function
+(local_function_statement name: (identifier) @name) @function
+(base_list [(identifier) (qualified_name) (generic_name)] @base)
+
+(invocation_expression function: (identifier) @callee)
+(invocation_expression function: (generic_name (identifier) @callee))
+(invocation_expression
+    function: (member_access_expression expression: _ @receiver name: (_) @callee))
+(invocation_expression function: (conditional_access_expression
+    condition: _ @receiver (member_binding_expression name: (_) @callee)))
+(object_creation_expression type: (_) @callee)
+(attribute name: (_) @callee)
+
+(using_directive [(identifier) (qualified_name)] @import)
+"""
+
+
+def _python() -> object:
+    import tree_sitter_python
+
+    return tree_sitter_python.language()
+
+
+def _javascript() -> object:
+    import tree_sitter_javascript
+
+    return tree_sitter_javascript.language()
+
+
+def _typescript() -> object:
+    import tree_sitter_typescript
+
+    return tree_sitter_typescript.language_typescript()
+
+
+def _tsx() -> object:
+    import tree_sitter_typescript
+
+    return tree_sitter_typescript.language_tsx()
+
+
+def _go() -> object:
+    import tree_sitter_go
+
+    return tree_sitter_go.language()
+
+
+def _rust() -> object:
+    import tree_sitter_rust
+
+    return tree_sitter_rust.language()
+
+
+def _java() -> object:
+    import tree_sitter_java
+
+    return tree_sitter_java.language()
+
+
+def _cpp() -> object:
+    import tree_sitter_cpp
+
+    return tree_sitter_cpp.language()
+
+
+def _c_sharp() -> object:
+    import tree_sitter_c_sharp
+
+    return tree_sitter_c_sharp.language()
+
+
+_IN_CLASS = ("class Fragment {\n", "\n}")
+
+_C_FAMILY = (Grammar(_cpp, _CPP),)
+
+# By language; where the first does not understand a text, another one may.
+GRAMMARS: dict[str, tuple[Grammar, ...]] = {
+    "python": (Grammar(_python, _PYTHON),),
+    "javascript": (Grammar(_javascript, _SCRIPT + _JSX + _JAVASCRIPT, _IN_CLASS),),
+    "typescript": (
+        Grammar(_typescript, _SCRIPT + _TYPESCRIPT, _IN_CLASS),
+        Grammar(_tsx, _SCRIPT + _JSX + _TYPESCRIPT),
+    ),
+    "go": (Grammar(_go, _GO),),
+    "rust": (Grammar(_rust, _RUST),),
+    "java": (Grammar(_java, _JAVA, _IN_CLASS),),
+    "c": _C_FAMILY,
+    "cpp": _C_FAMILY,
+    "csharp": (Grammar(_c_sharp, _C_SHARP, _IN_CLASS),),
+}

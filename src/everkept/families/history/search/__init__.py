@@ -1,1 +1,0 @@
-"""Finding past conversations again: how they are searched, and what is shown of them."""

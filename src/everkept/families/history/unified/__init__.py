@@ -1,1 +1,0 @@
-"""One question to everything that is remembered: conversations, code, memories, files, graph."""

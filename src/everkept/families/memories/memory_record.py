@@ -1,0 +1,338 @@
+"""A memory as a record with links: a new one, and what a change makes of a stored one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everkept.core.ports import RecordStore
+from everkept.core.records import Delete, Insert, Link, Record, Step, Update
+from everkept.errors import InvalidInput
+from everkept.families.memories.memory_identity import (
+    EVENT,
+    PREFIX,
+    moment_of,
+    new_memory_id,
+    place_of,
+    text_key,
+)
+from everkept.families.memories.model import (
+    AUTOMATIC,
+    DEFAULT_IMPORTANCE,
+    DERIVED_FROM,
+    MEMORY,
+    METADATA_LIMIT,
+    SUPERSEDED_BY,
+    SUPERSEDES,
+    TAG_LIMIT,
+    EntityChange,
+    MemoryType,
+    RelatedEntity,
+    Scope,
+    Source,
+    TagChange,
+)
+from everkept.graph.entities import ENTITY, check_name
+from everkept.graph.lookup import ensure_entities, meant_among
+from everkept.graph.relations import by_triple, missing_relations, relations_from
+from everkept.values import Value, replace
+
+Values = dict[str, Any]
+
+
+class Amendment(Value):
+    """What is to be changed of a memory; None leaves it as it is."""
+
+    content: str | None = None
+    importance: float | None = None
+    tags: TagChange | list[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+    entities: EntityChange | None = None
+    pinned: bool | None = None
+
+
+def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
+    """The values that change, by the name of the argument that changes them."""
+    facets = dict(record.facets)
+    asked: dict[str, Values] = {}
+    if amendment.content is not None:
+        text = amendment.content
+        asked["content"] = {"text": text, "name_key": text_key(text)}
+    if amendment.importance is not None:
+        asked["importance"] = {"importance": amendment.importance}
+    if amendment.tags is not None:
+        asked["tags"] = {"tags": retagged(record.tags, amendment.tags)}
+    if amendment.metadata:
+        facets["metadata"] = _merged(facets.get("metadata", {}), amendment.metadata)
+        asked["metadata"] = {"facets": facets}
+    if amendment.pinned not in (None, "pinned" in facets):
+        facets = {name: value for name, value in facets.items() if name != "pinned"}
+        facets |= {"pinned": True} if amendment.pinned else {}
+        asked["pinned"] = {"facets": facets}
+    return {
+        name: changed
+        for name, values in asked.items()
+        if (changed := {key: v for key, v in values.items() if getattr(record, key) != v})
+    }
+
+
+def taken_up(record: Record, values: Values) -> Values:
+    """What somebody changes is theirs from then on: it is automatic no longer."""
+    facets: Mapping[str, Any] = values.get("facets", record.facets)
+    if not values or AUTOMATIC not in facets:
+        return values
+    return {**values, "facets": not_automatic(facets)}
+
+
+def not_automatic(facets: Mapping[str, Any]) -> Values:
+    return {name: value for name, value in facets.items() if name != AUTOMATIC}
+
+
+def _merged(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Together they keep to the limit; what is past it already can still be made shorter."""
+    merged = {**there, **patch}
+    size, before = (len(json.dumps(part, ensure_ascii=False)) for part in (merged, there))
+    if size > METADATA_LIMIT and size > before:
+        raise InvalidInput(
+            f"With what the memory has already, `metadata` would have {size:,} characters as JSON; "
+            f"at most {METADATA_LIMIT:,} are allowed.",
+            hint="Give keys that are no longer needed a short value.",
+            argument="metadata",
+            limit=METADATA_LIMIT,
+        )
+    return merged
+
+
+def retagged(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:
+    """A plain list replaces the tags."""
+    if isinstance(change, list):
+        return clean_tags(change)
+    gone = {tag.strip() for tag in change.remove or ()}
+    return clean_tags([*(tag for tag in tags if tag not in gone), *(change.add or ())])
+
+
+def clean_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    for i, tag in enumerate(tags):
+        check_name(tag, f"tags[{i}]")
+    clean = tuple(dict.fromkeys(tag.strip() for tag in tags))
+    if len(clean) > TAG_LIMIT:
+        raise InvalidInput(
+            f"The memory would have {len(clean)} tags; at most {TAG_LIMIT} are allowed.",
+            argument="tags",
+            limit=TAG_LIMIT,
+        )
+    return clean
+
+
+RELINKED = "relinked"  # facet of a memory: how often the links to its entities have changed
+
+
+def relinked(facets: Mapping[str, Any]) -> dict[str, Any]:
+    """The facets after its links have changed: so that is a new version, and nobody misses it."""
+    return {**facets, RELINKED: facets.get(RELINKED, 0) + 1}
+
+
+def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
+    for i, entity in enumerate(entities):
+        check_name(entity.name, f"{argument}[{i}].name")
+        check_name(entity.type, f"{argument}[{i}].type")
+        check_name(entity.relationship, f"{argument}[{i}].relationship")
+
+
+async def link_steps(
+    store: RecordStore,
+    memory_id: str,
+    entities: Sequence[RelatedEntity],
+    at: int,
+    *,
+    is_new: bool = False,
+) -> list[Step]:
+    """Makes the entities that are missing, and the links that the memory does not have yet."""
+    if not entities:
+        return []
+    steps, meant = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
+    wanted = [
+        (memory_id, entity.relationship.strip(), record.id)
+        for entity, record in zip(entities, meant, strict=True)
+    ]
+    present = {} if is_new else await relations_from(store, [memory_id])
+    return [*steps, *(Insert(link) for link in missing_relations(wanted, present, at))]
+
+
+async def unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
+    """Takes the links to these entities away; what is not linked does not count."""
+    if not names:
+        return []
+    linked = await linked_entities(store, memory_id)
+    meant = meant_among((entity for _, entity in linked), names)
+    unwanted = {entity.id for some in meant.values() for entity in some}
+    return [Delete(link.ref) for link, entity in linked if entity.id in unwanted]
+
+
+async def linked_entities(store: RecordStore, memory_id: str) -> list[tuple[Link, Record]]:
+    """What a memory is about, with the links that say how."""
+    links = await store.links([memory_id], direction="out")
+    found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
+    return [(link, found[link.target]) for link in links if link.target in found]
+
+
+async def memory_links(store: RecordStore, memory_id: str) -> list[Link]:
+    """What a memory was made of, what was made of it, and what replaces what."""
+    links = await store.links([memory_id])
+    return [
+        link
+        for link in links
+        if link.verb in (DERIVED_FROM, SUPERSEDES)
+        and link.source.startswith(PREFIX)
+        and link.target.startswith(PREFIX)
+    ]
+
+
+async def carrying_steps(
+    store: RecordStore, links: Sequence[Link], old: str, new: str, at: int
+) -> list[Step]:
+    """Gives one memory the links of another, as far as the other ends live in this store."""
+    moved = {
+        (new if x.source == old else x.source, x.verb, new if x.target == old else x.target): x
+        for x in links
+    }
+    others = [end for source, _, target in moved for end in (source, target) if end != new]
+    live = {new, *(record.id for record in await store.get(others))}
+    wanted = {x: link for x, link in moved.items() if x[0] != x[2] and {x[0], x[2]} <= live}
+    made = missing_relations(wanted, by_triple(await store.links([new])), at)
+    return [Insert(replace(x, facets=wanted[x.source, x.verb, x.target].facets)) for x in made]
+
+
+def links_made(steps: Sequence[Step]) -> int:
+    return sum(isinstance(step, Insert) and isinstance(step.item, Link) for step in steps)
+
+
+def topped_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[Step], list[str]]:
+    """The memory that was there gets what it lacked; what replaces another is current again."""
+    # The usual importance is what a call has that says nothing of it.
+    is_usual = new.importance == DEFAULT_IMPORTANCE
+    values, updated = joined(there, replace(new, importance=None) if is_usual else new)
+    if "tags" in values:
+        values["tags"] = clean_tags(values["tags"])
+    facets: Mapping[str, Any] = values.get("facets", there.facets)
+    if SUPERSEDES in new.facets:
+        kept = {name: value for name, value in facets.items() if name != SUPERSEDED_BY}
+        facets = {**kept, SUPERSEDES: new.facets[SUPERSEDES]}
+    if has_links:
+        facets = relinked(facets)
+        updated = [*updated, "related_entities"]
+    if facets != there.facets:
+        values["facets"] = facets
+    return [Update(there.id, values, there.version)] if values else [], updated
+
+
+def joined(there: Record, new: Record) -> tuple[Values, list[str]]:
+    """The values that change, and what they are called.
+
+    Tags are added, the higher importance counts, and what is missing is filled in. What both have
+    stays as it is; so does the moment of an event, which makes it the event that it is. With one
+    that somebody asked for it is automatic no longer.
+    """
+    values: Values = {}
+    gained: list[str] = []
+    facets = dict(there.facets) if AUTOMATIC in new.facets else not_automatic(there.facets)
+    if missing := [tag for tag in new.tags if tag not in there.tags]:
+        values["tags"] = (*there.tags, *missing)
+        gained.append("tags")
+    if (new.importance or 0.0) > (there.importance or 0.0):
+        values["importance"] = new.importance
+        gained.append("importance")
+    if new.facets.get("pinned") and not facets.get("pinned"):
+        facets["pinned"] = True
+        gained.append("pinned")
+    if new.author and not there.author:
+        values["author"] = new.author
+        gained.append("author")
+    if new.occurred_at is not None and there.occurred_at is None and there.type != EVENT:
+        values["occurred_at"] = new.occurred_at
+        gained.append("occurred_at")
+    if (source := _source(there, new)) and not facets.get("source"):
+        facets["source"] = source
+        gained.append("source")
+        if there.session == new.session and there.position is None:
+            values["position"] = new.position
+    if facets != there.facets:
+        values["facets"] = facets
+    return values, gained
+
+
+def told_apart(there: Record, new: Record) -> list[str]:
+    """What the new one says otherwise, and the memory that is there keeps."""
+    names = ("type", "author", "occurred_at")
+    return [
+        name
+        for name in names
+        if getattr(new, name) is not None and getattr(new, name) != getattr(there, name)
+    ]
+
+
+def _source(there: Record, new: Record) -> Values:
+    """A turn is one of its own conversation."""
+    source: Values = dict(new.facets.get("source") or {})
+    if there.session != new.session:
+        source.pop("conversation_turn", None)
+    return source
+
+
+UNKNOWN_SOURCE = Source()
+HOOKS = "hook"  # what a source's tool begins with where nobody asked for the memory
+
+
+class NewMemory(Value):
+    """A memory as it is asked for; `session` is None where no session is known."""
+
+    content: str
+    type: MemoryType
+    scope: Scope
+    importance: float = DEFAULT_IMPORTANCE
+    session: str | None = None
+    tags: Sequence[str] = ()
+    source: Source = UNKNOWN_SOURCE
+    entities: Sequence[RelatedEntity] = ()
+    author: str | None = None
+    occurred_at: int | None = None
+    pinned: bool = False
+    supersedes: str | None = None
+
+    @property
+    def is_automatic(self) -> bool:
+        return (self.source.tool or "").startswith(HOOKS)
+
+
+def checked(wanted: NewMemory) -> NewMemory:
+    check_entities(wanted.entities, "related_entities")
+    for name, value in (("session_id", wanted.session), ("author", wanted.author)):
+        if value is not None:
+            check_name(value, name)
+    return replace(wanted, tags=clean_tags(wanted.tags))
+
+
+def new_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
+    facets: dict[str, Any] = {
+        "source": wanted.source.facts(),
+        "pinned": wanted.pinned,
+        AUTOMATIC: wanted.is_automatic,
+        SUPERSEDES: replaced,
+    }
+    return Record(
+        id=new_memory_id(at),
+        kind=MEMORY,
+        type=wanted.type,
+        text=wanted.content,
+        name_key=text_key(wanted.content),
+        variant=place_of(wanted.scope, wanted.session, moment_of(wanted.type, wanted.occurred_at)),
+        scope=wanted.scope,
+        session=wanted.session,
+        position=wanted.source.conversation_turn,
+        author=wanted.author,
+        importance=wanted.importance,
+        occurred_at=wanted.occurred_at,
+        tags=tuple(wanted.tags),
+        facets={name: value for name, value in facets.items() if value},
+        created_at=at,
+        updated_at=at,
+    )

@@ -1,0 +1,341 @@
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations import DAY, Written, assistant, embed, tell, user
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.model import CODE, DECISION, SAID, TURN
+from everkept.families.history.ranking import (
+    BLOCK,
+    LEAST,
+    NEAR,
+    NEAR_A_WORD,
+    Asking,
+    decisions_first,
+    found,
+    in_order,
+    newest_of_equals,
+    one_for_a_turn,
+    said_in,
+    shown_score,
+    sought_by,
+    waiting,
+    what_is_asked,
+    worthwhile,
+)
+from everkept.language import telling_words
+from everkept.retrieval.profile import Hit
+from records import DAY_ONE
+
+ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
+
+
+def hit(score: float, at: int, name: str = "x") -> Hit:
+    return Hit(Record(name, TURN, at, at), score)
+
+
+class Noting:
+    """A store that notes which records are read by their ids."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self.read: list[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
+        self.read.append(list(ids))
+        return await self._store.get(ids, include_deleted=include_deleted)
+
+
+async def test_turns_that_were_found_are_read_once(store: RecordStore) -> None:
+    turns = await tell(store, "s1", "The login form", "Another login form", "One more login form")
+    await embed(store)
+    noting = Noting(store)
+    answer = await found(cast(RecordStore, noting), "login form", limit=10, asking=ASKING)
+    assert {hit.record.id for hit in answer.hits} == {*turns}
+    assert [sorted(ids) for ids in noting.read] == [sorted(turns)]
+
+
+async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
+    code = (Written("def parse_invoice(): ..."), Written("parse_invoice()"))
+    before = user("What do you have for me?")
+    await tell(store, "s1", before, assistant("Here is parse_invoice", code=code))
+    await embed(store)
+    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    assert [hit.record.kind for hit in answer.hits] == [CODE]  # its turn's text does not show it
+    code_alone = await found(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    assert len(code_alone.hits) == 2
+
+
+async def test_a_turn_stands_for_the_code_in_its_text(store: RecordStore) -> None:
+    code = "def parse_invoice(): ..."
+    said = assistant(f"We read it line by line.\n```python\n{code}\n```", code=(Written(code),))
+    [turn] = await tell(store, "s1", said)
+    await embed(store)
+    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    assert [hit.record.id for hit in answer.hits] == [turn]
+    by_the_code = await found(store, "invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    assert [hit.record.kind for hit in by_the_code.hits] == [CODE]
+
+
+async def test_of_equal_texts_the_newest_is_found(store: RecordStore) -> None:
+    await tell(store, "s1", "Look at the login form.")
+    [newest] = await tell(store, "s2", "Look at the  login form.", at=DAY_ONE + DAY)
+    await tell(store, "s3", "Look at the login form.")
+    await embed(store)
+    answer = await found(store, "login form", limit=10, asking=ASKING)
+    assert [hit.record.id for hit in answer.hits] == [newest]
+    repeated = await found(store, "login form", limit=10, asking=ASKING, repeated=True)
+    assert len(repeated.hits) == 3
+
+
+async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
+    store: RecordStore,
+) -> None:
+    await tell(store, "s1", "Where is the login form?", "In login.html.", "Great, thanks!")
+    await embed(store)
+    answer = await found(store, "login form", limit=10, asking=ASKING)
+    assert "Great, thanks!" not in [hit.record.text for hit in answer.hits]
+    named = await found(store, "thanks", limit=10, asking=ASKING)
+    assert "Great, thanks!" in [hit.record.text for hit in named.hits]
+
+
+async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
+    await tell(store, "s1", *(f"the login form number {number}" for number in range(30)))
+    await embed(store)
+    answer = await found(store, "login form", limit=7, asking=ASKING)
+    assert len(answer.hits) == 7
+
+
+async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
+    """What the assistant says about users is found as well as what the user says."""
+    [_, told] = await tell(
+        store, "s1", "How is the weather?", "The user table has an index on the email column."
+    )
+    await tell(store, "s2", *(f"Remark {number} by me." for number in range(9)))
+    await embed(store)
+    answer = await found(store, "index of the user table", limit=3, asking=ASKING)
+    assert answer.hits[0].record.id == told
+
+
+def test_of_about_one_score_the_newest_comes_first() -> None:
+    hits = [hit(0.89, 1), hit(0.85, 3), hit(0.81, 2), hit(0.79, 9)]
+    assert [one.record.at for one in in_order(hits)] == [3, 2, 1, 9]
+
+
+def test_of_about_one_score_what_is_preferred_comes_first() -> None:
+    hits = [hit(0.89, 1, "a"), hit(0.85, 3, "b"), hit(0.79, 9, "c")]
+    assert [one.record.id for one in in_order(hits, {"a", "c"})] == ["a", "b", "c"]
+
+
+def test_a_score_at_the_edge_of_a_bucket_is_in_the_higher_one() -> None:
+    assert [one.record.at for one in in_order([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])] == [
+        2,
+        1,
+        3,
+    ]
+
+
+HITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9)), max_size=35)
+
+
+@given(HITS)
+def test_more_results_begin_with_those_that_fewer_have(pairs: list[tuple[float, int]]) -> None:
+    hits = [hit(score, at, str(n)) for n, (score, at) in enumerate(sorted(pairs, reverse=True))]
+    shown = in_order(hits)
+    assert in_order(hits[:BLOCK]) == shown[:BLOCK]
+    assert sorted(one.record.id for one in shown) == sorted(one.record.id for one in hits)
+    for start in range(0, len(shown), BLOCK):
+        block = shown[start : start + BLOCK]
+        buckets = [int(shown_score(one.score) * 10 + 1e-6) for one in block]
+        assert buckets == sorted(buckets, reverse=True)
+        for one, other in pairwise(block):
+            same = int(shown_score(one.score) * 10 + 1e-6) == int(
+                shown_score(other.score) * 10 + 1e-6
+            )
+            assert not same or one.record.at >= other.record.at
+
+
+FAR = NEAR - 0.05
+LONG = "Clean up the caching of docker layers."
+
+
+def said(text: str, score: float = 0.5, cosine: float | None = None, **more: object) -> Hit:
+    fields = {"type": SAID, "kind": TURN, "name": None, "parent": None, "at": 1} | more
+    record = Record(
+        str(fields.get("id", text)),
+        str(fields["kind"]),
+        1,
+        1,
+        text=text,
+        type=str(fields["type"]),
+        name=fields["name"],  # type: ignore[arg-type]
+        parent=fields["parent"],  # type: ignore[arg-type]
+        occurred_at=int(str(fields["at"])),
+    )
+    why = fields.get("why", {})
+    return Hit(record, score, why, cosine=cosine)  # type: ignore[arg-type]
+
+
+def texts(hits: list[Hit]) -> list[str]:
+    return [one.record.text for one in hits]
+
+
+@pytest.mark.parametrize(
+    ("query", "one", "is_shown"),
+    [
+        ("kubernetes pod evicted", said(LONG, cosine=FAR), False),
+        ("kubernetes pod evicted", said(LONG, cosine=NEAR), True),
+        ("xyzzyplugh", said(LONG, cosine=NEAR), False),
+        ("xyzzyplugh", said(LONG, cosine=NEAR_A_WORD), True),
+        ("docker images", said(LONG), True),
+        ("kubernetes pods", said(LONG, why={"keyword": 0.5}), False),  # a word beside it
+        ("what was said in May", said(LONG, why={"date": 0.5}), True),
+        ("what did Ann say", said(LONG, why={"author": 0.5}), True),
+        ("state of the cart", said("Go with Zustand.", type=DECISION, why={"keyword": 0.3}), True),
+        ("login", said("Perfect, thanks!", cosine=0.9), False),
+        ("is it perfect", said("Perfect, thanks!", cosine=0.1), True),
+        ("state library of the cart", said("Let me see src/Cart.tsx.", cosine=0.9), False),
+        ("the cart", said("Let me see src/Cart.tsx."), True),
+        ("the anthropic package", said("Use [masked: anthropic key] as key for it"), False),
+        ("cache.py", said("x = 1", kind=CODE, name="src/cache.py"), True),
+    ],
+)
+def test_something_of_its_own_must_speak_for_a_hit(query: str, one: Hit, is_shown: bool) -> None:
+    assert bool(worthwhile([one], query)) is is_shown
+
+
+def test_what_is_far_behind_the_best_is_left_out() -> None:
+    best, good = said("the login form", 0.8), said("a login form", 0.8 * LEAST)
+    bad = said("some login form", 0.8 * LEAST - 0.01)
+    assert worthwhile([best, good, bad], "which login form is it") == [best, good]
+
+
+def test_a_stop_word_of_another_language_speaks_for_nothing() -> None:
+    assert not worthwhile([said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?")
+    assert worthwhile([said("Das ist der Fehler im Programm.")], "das")
+
+
+def test_a_rare_word_wins_over_what_is_only_near() -> None:
+    near = said("The throttle of the sign-in page", 1.0, cosine=0.8)
+    exact = said("Call bucket_key(account) here", 0.3, cosine=0.1)
+    assert texts(worthwhile([near, exact], "`bucket_key`")) == texts([exact, near])
+    # In a sentence the words are not meant that literally.
+    assert worthwhile([near, exact], "how is the bucket_key of the throttle made")[0] == near
+
+
+def test_of_equal_texts_the_newest_has_the_best_score() -> None:
+    old, new = said("The  same", 0.9, id="a", at=1), said("The same", 0.4, id="b", at=2)
+    [one] = newest_of_equals([old, new])
+    assert (one.record.id, one.score) == ("b", 0.9)
+
+
+def test_a_text_that_no_other_equals_keeps_its_hit() -> None:
+    hits = [said("one text"), said("another text")]
+    assert [new is old for new, old in zip(newest_of_equals(hits), hits, strict=True)] == [True] * 2
+
+
+def test_a_turn_stands_for_code_that_its_text_shows() -> None:
+    turn = Record("t", TURN, 1, 1, text="So:\n```\nx = 1\n```")
+    shown = said("x = 1", 0.9, kind=CODE, id="c1", parent="t")
+    edit = said("y = 2", 0.8, kind=CODE, id="c2", parent="t")
+    found = [*one_for_a_turn([shown, edit], {"t": turn})]
+    assert [(one.record.id, one.score) for one in found] == [("t", 0.9)]
+    assert [one.record.id for one in one_for_a_turn([edit], {"t": turn})] == ["c2"]
+    assert [one.record.id for one in one_for_a_turn([shown], {})] == ["c1"]
+
+
+def test_a_text_without_the_letters_of_a_word_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    prepare = telling_words.index_text
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return prepare(text)
+
+    monkeypatch.setattr(telling_words, "index_text", noted)
+    query = "kubernetes pods evicted overnight"
+    far = [said(f"Clean up the caching of docker layers, part {n}.") for n in range(60)]
+    near = said("The pods were evicted when the disk was full.")
+    assert worthwhile([*far, near], query) == [near]
+    assert len(read) == 2  # the question, and the text that has its words
+
+
+def spoken(name: str, score: float, position: int, is_decision: bool = False) -> Hit:
+    kind = DECISION if is_decision else SAID
+    return Hit(Record(name, TURN, 1, 1, type=kind, parent="c", position=position), score)
+
+
+@pytest.mark.parametrize(
+    ("question", "rest"),
+    [
+        ("what did we decide about the login", "what did we  about the login"),
+        ("parser design decision", "parser design "),
+        ("what did we decide?", "what did we decide?"),
+        ("the login form", "the login form"),
+    ],
+)
+def test_words_that_ask_for_a_decision_are_not_looked_for(question: str, rest: str) -> None:
+    assert what_is_asked(question) == rest
+
+
+def test_to_whom_asks_for_them_decisions_come_first() -> None:
+    hits = [spoken("asked", 0.9, 1), spoken("decided", 0.7, 9, is_decision=True)]
+    first = decisions_first("what did we decide about the login", hits)
+    assert [one.record.id for one in first] == ["decided", "asked"]
+    assert decisions_first("the login", hits) == hits
+
+
+def test_a_decision_counts_as_what_led_to_it() -> None:
+    hits = [spoken("asked", 0.9, 1), spoken("decided", 0.2, 3, is_decision=True)]
+    assert decisions_first("what did we decide", hits)[0].record.id == "decided"
+    later = [spoken("decided", 0.2, 0, is_decision=True), spoken("asked", 0.9, 1)]
+    assert decisions_first("what did we decide", later)[0].record.id == "asked"
+
+
+async def told(store: RecordStore, ready: int, left: int) -> None:
+    await tell(store, "s1", *(f"The login form, number {n}" for n in range(ready)))
+    await embed(store)
+    await tell(store, "s2", *(f"The login page, number {n}" for n in range(left)))
+
+
+@pytest.mark.parametrize(("ready", "left"), [(8, 2), (0, 3)])
+async def test_an_answer_says_when_many_turns_wait_for_their_vectors(
+    store: RecordStore, ready: int, left: int
+) -> None:
+    await told(store, ready, left)
+    answer = await found(store, "login", limit=5, asking=Asking(HashingEmbedder(), DAY_ONE))
+    assert [(notice.code, notice.message) for notice in answer.notices] == [
+        ("partial_results", f"{left} of {ready + left} turns are found by words alone so far.")
+    ]
+
+
+@pytest.mark.parametrize(("ready", "left"), [(18, 2), (5, 0), (0, 0)])
+async def test_a_few_that_wait_are_not_worth_a_word(
+    store: RecordStore, ready: int, left: int
+) -> None:
+    await told(store, ready, left)
+    assert await waiting(store, HashingEmbedder()) is None
+
+
+async def test_nothing_waits_where_nothing_gets_a_vector(store: RecordStore) -> None:
+    await told(store, 0, 3)
+    assert await waiting(store, None) is None
+
+
+def test_a_question_asks_for_no_stop_words_of_other_languages() -> None:
+    assert sought_by("Wie haben wir das Ruckeln behoben?").stems == {"ruckeln", "behoben"}
+    assert sought_by("das").stems  # there is nothing else
+
+
+def test_what_a_mask_says_nobody_said() -> None:
+    assert said_in("use [masked: aws key] here", sought_by("Which aws key is used?")) == {"us"}
+    assert sought_by("use [masked: aws key] here").stems == {"us"}

@@ -1,0 +1,73 @@
+from conversations import Written, assistant, embed, tell
+from everkept.core.ports import RecordStore
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.ranking import Asking, code_like, languages
+
+USES = "total = cart_total(items)\nprint(cart_total, total)"
+DEFINES = "def cart_total(items):\n    return sum(item.price for item in items)"
+
+
+async def found(store: RecordStore, query: str, language: str | None = None) -> list[str]:
+    await embed(store)
+    answer = await code_like(store, query, language, 10, Asking(HashingEmbedder()))
+    assert all(0 <= hit.score <= 1 for hit in answer.hits)
+    return [hit.record.text for hit in answer.hits]
+
+
+async def test_what_defines_a_name_stands_before_what_uses_it(store: RecordStore) -> None:
+    await tell(
+        store,
+        "s1",
+        assistant("One", code=(Written(USES),)),
+        assistant("Two", code=(Written(DEFINES, defines=("cart_total",)),)),
+        assistant("Three", code=(Written("def unrelated(): ..."),)),
+    )
+    assert (await found(store, "cart_total"))[:2] == [DEFINES, USES]
+
+
+async def test_ordinary_words_of_a_longer_question_are_no_names(store: RecordStore) -> None:
+    named = Written("def form(): ...", defines=("form",))
+    wanted = Written("validate(form_of_login, error_message)")
+    await tell(store, "s1", assistant("One", code=(named,)), assistant("Two", code=(wanted,)))
+    found_first = (await found(store, "error message of the login form to validate"))[0]
+    assert found_first == wanted.text
+
+
+async def test_code_is_found_by_its_file(store: RecordStore) -> None:
+    await tell(
+        store,
+        "s1",
+        assistant("One", code=(Written("alpha()", file="src/billing/invoice.py"),)),
+        assistant("Two", code=(Written("beta()", file="src/login.py"),)),
+    )
+    assert (await found(store, "invoice.py"))[0] == "alpha()"
+
+
+async def test_words_are_found_inside_of_names(store: RecordStore) -> None:
+    await tell(
+        store,
+        "s1",
+        assistant("One", code=(Written("refreshAccessToken(user)", "typescript"),)),
+        assistant("Two", code=(Written("renderPage()", "typescript"),)),
+    )
+    assert (await found(store, "refresh the access token"))[0] == "refreshAccessToken(user)"
+
+
+async def test_only_code_of_the_language_is_found(store: RecordStore) -> None:
+    await tell(
+        store,
+        "s1",
+        assistant("One", code=(Written("login()", "python"), Written("login();", "javascript"))),
+    )
+    assert await found(store, "login", "javascript") == ["login();"]
+
+
+async def test_the_most_frequent_language_is_named_first(store: RecordStore) -> None:
+    code = (Written("a", "go"), Written("b", "python"), Written("c", "go"), Written("d", None))
+    await tell(store, "s1", assistant("x", code=code))
+    assert await languages(store) == ["go", "python"]
+
+
+async def test_a_question_without_a_name_is_no_error(store: RecordStore) -> None:
+    await tell(store, "s1", assistant("One", code=(Written("a"),)))
+    assert await found(store, "?? 1 +") == []
