@@ -262,7 +262,7 @@ class Watcher:
     """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
 
     def __init__(self, resources: Resources, library: Library | None = None) -> None:
-        self._resources = memory_documents
+        self._resources = resources
         self._library = library
         self._news = asyncio.Event()
         self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
