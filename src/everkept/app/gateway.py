@@ -264,7 +264,7 @@ class Gateway:
     def start(self, *, at_once: bool) -> None:
         """Watches the file; the servers that are to be there from the start wait for the first
         client, unless they are wanted at once."""
-        self._spawn(self._watch(), "gateway gateway_file")
+        self._spawn(self._watch(), "gateway file")
         if at_once:
             self.welcome()
 

@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # client's context.
 Query = Annotated[str, Field("Question.", max_length=QUERY_LIMIT, blank=False)]
 Limit = Annotated[int, Field("Most.")]
-Format = Annotated[Literal["json", "search_answers"], Field("Text.")]
+Format = Annotated[Literal["json", "markdown"], Field("Text.")]
 
 
 class UnifiedOptions(Value):
