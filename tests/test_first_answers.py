@@ -23,7 +23,7 @@ from everkept.first_answers import (
     read,
 )
 from everkept.settings.sources import OTHER_VARIABLES
-from everkept.transports.answer_check import keep
+from everkept.transports.stdio import keep
 from server_processes import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
 
 MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
@@ -386,7 +386,7 @@ DIE = """
 import os, signal, sys
 from pathlib import Path
 from everkept.first_answers import Kept
-from everkept.transports.answer_check import keep
+from everkept.transports.stdio import keep
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 keep(Path(sys.argv[1]), Kept(["1"], b"{}", b"{}"), [])
 """

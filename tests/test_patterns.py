@@ -16,7 +16,6 @@ MODULES = [
     "everkept.core.text",
     "everkept.core.tokens",
     "everkept.embedders.wordpiece",
-    "everkept.hooks.summary",
     "everkept.language.code_names",
     "everkept.language.past_forms",
     "everkept.language.phrases",

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 LOADED = (
     "everkept.cli.server",
     "everkept.transports.stdio",
-    "everkept.transports.answer_check",
     "everkept.app.build",
 )
 

@@ -2,7 +2,7 @@
 
 A client first asks for the handshake and the list of tools, and waits for both while the program
 loads. They depend on what `path_for` and the kept files name and on nothing else, so a server gives
-those of its last start before it loads anything. `transports/answer_check.py` compares them with
+those of its last start before it loads anything. `transports/stdio.py` compares them with
 the real ones afterwards.
 
 Each import here is time that the client waits: `json`, `typing` and `hashlib` would double it.

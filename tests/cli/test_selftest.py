@@ -11,7 +11,7 @@ import pytest
 
 from everkept.app.app import App
 from everkept.cli.selftest import run_trial
-from everkept.cli.selftest_ledger import Fact, Ledger, judge
+from everkept.cli.selftest_workers import Fact, Ledger, judge
 from everkept.core.sessions import Session
 from everkept.settings import load
 

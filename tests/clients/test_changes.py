@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from everkept.clients import jsonc
 from everkept.clients.changes import Change, made, planned, undone
-from everkept.clients.config_files import Held
-from everkept.clients.entries import ServerPart
-from everkept.clients.hook_entries import HooksPart
-from everkept.clients.locations import CLIENTS, Places, client_named
+from everkept.clients.config_files import CLIENTS, Held, Places, client_named
+from everkept.clients.entries import HooksPart, ServerPart
 from everkept.errors import Conflict, EverkeptError, Refused
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
+from everkept.clients.config_files import CLIENTS, Places, Unfitting, client_named
 from everkept.clients.entries import NotOurs, ServerPart
-from everkept.clients.locations import CLIENTS, Places, client_named
-from everkept.clients.shapes import Unfitting
 
 SAMPLES = Path(__file__).parent / "samples"
 WORDS = ("/opt/everkept", "serve", "--project", "auto")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from everkept.clients.config_files import Unfitting
 from everkept.clients.jsonc import NotJson, parsed, with_value, without
-from everkept.clients.shapes import Unfitting
 
 ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from everkept.clients.shapes import Unfitting
+from everkept.clients.config_files import Unfitting
 from everkept.clients.toml_text import NotToml, dumped, parsed, table, with_value, without
 
 ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}

@@ -11,8 +11,7 @@ import pytest
 from everkept.core.upstreams import Endpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
-from everkept.upstreams.http_faults import Kind, of_exception
-from everkept.upstreams.http_wire import Post
+from everkept.upstreams.http_wire import Kind, Post, of_exception
 from everkept.upstreams.upstream import OwnedUpstream
 from http_upstreams import (
     HANG,

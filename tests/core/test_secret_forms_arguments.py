@@ -9,7 +9,7 @@ from server_processes import HANG
 # Each took minutes once, or would with a look that reads the same words for every program.
 HOSTILE = f"""
 from everkept.core.secrets import masked
-from everkept.hooks.time_limit import end_after
+from everkept.hooks.unhandled import end_after
 end_after({HANG})
 for text in ("curl -x " * 50_000, "mysql " + "'" * 100_000, "curl -u " + '"a\\\\' * 40_000):
     masked(text)

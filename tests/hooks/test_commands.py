@@ -10,7 +10,7 @@ from server_processes import HANG
 
 HOSTILE = f"""
 from everkept.core.secrets import masked
-from everkept.hooks.time_limit import end_after
+from everkept.hooks.unhandled import end_after
 from everkept.hooks.commands import essence, is_trivial, purpose
 from everkept.hooks.commands import cleaned, outcome_of, signatures, telling_lines
 from everkept.hooks.events import HookEvent

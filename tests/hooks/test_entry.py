@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.hook_entries import EVENTS, TIMEOUT
+from everkept.clients.entries import EVENTS, TIMEOUT
 from everkept.errors import InvalidInput
 from everkept.hooks.entry import (
     LAST_WORDS,

@@ -7,12 +7,10 @@ import pytest
 
 from everkept.core.locks import FileLock
 from everkept.core.sync_runner import driven
-from everkept.hooks import files
+from everkept.hooks import workspace
 from everkept.hooks.events import Around, HookEvent
-from everkept.hooks.files import Ledger
-from everkept.hooks.session_end import leaving
-from everkept.hooks.worker_queue import MOST_WAITING, Job, Jobs, lock_path
-from everkept.hooks.workspace import hooks_folder
+from everkept.hooks.session_end import MOST_WAITING, Job, Jobs, leaving, lock_path
+from everkept.hooks.workspace import Ledger, hooks_folder
 from everkept.settings import Settings, load
 
 AT = 1_700_000_000_000_000
@@ -57,7 +55,7 @@ def left(settings: Settings, event: HookEvent) -> list[Job]:
 
 
 def told(settings: Settings) -> list[str]:
-    return [fault.reason for fault in files.recent(hooks_folder(settings))]
+    return [fault.reason for fault in workspace.recent(hooks_folder(settings))]
 
 
 @pytest.mark.parametrize("name", ["PreCompact", "SessionEnd"])

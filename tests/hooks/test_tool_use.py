@@ -10,8 +10,8 @@ from everkept.core.records import Record, Where
 from everkept.engines.sqlite.read_only_library import reading_room
 from everkept.errors import EverkeptError
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.files import Ledger
 from everkept.hooks.tool_use import tool_used
+from everkept.hooks.workspace import Ledger
 from everkept.settings import Settings
 from hook_session import NOW, here
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from everkept.hooks.events import HookEvent
-from everkept.hooks.files import Ledger
 from everkept.hooks.user_prompt import user_prompt
+from everkept.hooks.workspace import Ledger
 from everkept.values import replace
 from prompts import ELSEWHERE, HERE, SESSION, Past, shop
 
@@ -347,7 +347,7 @@ def test_prompts_are_answered_without_what_takes_long_to_load() -> None:
     program = """
 import sys
 from pathlib import Path
-from everkept.hooks.prompting import decision, handling, injecting, judgement, lookup, prompts
+from everkept.hooks import prompt_evidence, prompts, user_prompt
 print(*sorted(set(sys.modules) & {HEAVY}))
 """.replace("HEAVY", ", ".join(map(repr, sorted(HEAVY))))
     done = subprocess.run(

@@ -6,8 +6,7 @@ import pytest
 
 from everkept.core.records import Record
 from everkept.families.history.model import CODE, TURN
-from everkept.hooks.prompt_evidence import MEMORY, Find
-from everkept.hooks.prompt_lookup import Found
+from everkept.hooks.prompt_evidence import MEMORY, Find, Found
 from everkept.hooks.prompts import Reading, read
 from everkept.hooks.user_prompt import (
     MOST_GIVEN,

@@ -13,11 +13,10 @@ from everkept.core.sessions import Session
 from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.memories.memory_identity import NOTHING_STORED
-from everkept.hooks import files
-from everkept.hooks.files import FOLDER, Ledger
+from everkept.hooks import workspace
+from everkept.hooks.session_end import Job, Jobs
 from everkept.hooks.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
-from everkept.hooks.worker_queue import Job, Jobs
-from everkept.hooks.workspace import hooks_folder
+from everkept.hooks.workspace import FOLDER, Ledger, hooks_folder
 from everkept.settings import Settings, load
 from everkept.values import replace
 from memory_shelf import memory
@@ -112,7 +111,7 @@ async def kept(settings: Settings, folder: Path, *, deleted: bool | None = False
 
 
 def told(settings: Settings) -> list[str]:
-    return [fault.reason for fault in files.recent(hooks_folder(settings))]
+    return [fault.reason for fault in workspace.recent(hooks_folder(settings))]
 
 
 async def test_a_transcript_is_taken_in_once(
@@ -330,8 +329,8 @@ def test_what_sessions_of_long_ago_have_left_is_removed(settings: Settings) -> N
     old, new = (Ledger(hooks_folder(settings), name) for name in ("aaaa", "bbbb"))
     for ledger in (old, new):
         ledger.claim(["x"])
-    files = sorted((hooks_folder(settings) / FOLDER).iterdir())
-    os.utime(files[0], (0, 0))
+    workspace = sorted((hooks_folder(settings) / FOLDER).iterdir())
+    os.utime(workspace[0], (0, 0))
     Worker(settings, hooks_folder(settings), NO_TIME_LIMIT).tidy()
     assert (old.given(), new.given()) == (set(), {"x"})
 

@@ -17,9 +17,9 @@ from everkept.core.locks import FileLock
 from everkept.core.records import Where
 from everkept.core.sessions import Session
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files import recent
+from everkept.hooks.session_end import Job, Jobs, lock_path
 from everkept.hooks.worker import MOST_MEMORY
-from everkept.hooks.worker_queue import Job, Jobs, lock_path
+from everkept.hooks.workspace import recent
 from everkept.settings import load
 from hook_workers import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
 from server_processes import HANG, command, stdio_server

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files import Ledger
+from everkept.hooks.workspace import Ledger
 from hook_processes import KNOWN, PATIENCE, Hooks, listed, remember
 from processes import acting
 from records import batch, memory
@@ -53,7 +53,7 @@ AS_ANOTHER = """
 import os, sys
 import everkept.core.secrets, everkept.engines.sqlite.read_only_library
 from everkept.hooks import answers, entry, events, places
-from everkept.hooks.files import faults, ledger
+from everkept.hooks.workspace import faults, ledger
 entry.handler_of("SessionStart")
 os.setuid(int(sys.argv[1]))
 entry.main(["SessionStart", sys.argv[2]])

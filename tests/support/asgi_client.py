@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from everkept.transports.asgi import ASGIApp, Message
+from everkept.transports.http_exchange import ASGIApp, Message
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from everkept.core.records import Weights, Where
 from everkept.core.sync_runner import driven
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
-from everkept.hooks.files import Ledger
+from everkept.hooks.workspace import Ledger
 from everkept.language.words import AnyOf, Phrase
 from records import batch, entity, memory
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from everkept.core.workspaces import home_of
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.files import Fault, recent
+from everkept.hooks.workspace import Fault, recent
 from records import DAY_ONE, batch, memory
 
 PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung

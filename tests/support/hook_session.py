@@ -11,7 +11,7 @@ from everkept.core.sync_runner import driven
 from everkept.core.workspaces import home_of
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.hooks.events import Around, HookEvent
-from everkept.hooks.files import Ledger
+from everkept.hooks.workspace import Ledger
 from everkept.settings import Settings
 from everkept.values import replace
 from records import DAY_ONE, batch

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from actors import heard, say
-from everkept.cli import migrate
+from everkept.cli import database
 from everkept.cli.main import main
 from everkept.exchange import migration
 
@@ -27,5 +27,5 @@ def migrate_in_steps(*arguments: str) -> None:
     # Whoever started the tests in the background lets none of their children be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     migration.PAGE = PAGE
-    migrate.bar = _told
+    database.bar = _told
     main(["migrate", *arguments])

@@ -12,8 +12,8 @@ from everkept.core.workspaces import home_of
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.files import Ledger
 from everkept.hooks.user_prompt import user_prompt
+from everkept.hooks.workspace import Ledger
 from everkept.language.phrases import has_problem
 from everkept.settings import Settings
 from records import DAY_ONE, batch, memory

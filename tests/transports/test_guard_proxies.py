@@ -2,8 +2,8 @@ import pytest
 
 from asgi_client import asked
 from everkept.errors import InvalidInput
-from everkept.transports.asgi import Message, Receive, Send, address_in, answer
 from everkept.transports.guard import Guard, Proxies
+from everkept.transports.http_exchange import Message, Receive, Send, address_in, answer
 
 
 async def seen(trusted: str, address: str, *told: str) -> str:

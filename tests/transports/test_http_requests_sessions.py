@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from conformance_fixtures import add_fixtures
-from everkept.transports.asgi import CREDENTIAL
 from everkept.transports.connection import Connection, Notices
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.http import Endpoint
+from everkept.transports.http_exchange import CREDENTIAL
 from everkept.transports.http_sessions import KEEP_SECONDS, EventLog, HttpSessions
 from http_client import Exchange, SessionClient, request
 from server_processes import HANG, INITIALIZE

@@ -2,7 +2,7 @@ import pytest
 
 from everkept.core.conditions import Condition
 from everkept.transports import http_sessions
-from everkept.transports.asgi import Rejected
+from everkept.transports.http_exchange import Rejected
 from everkept.transports.http_sessions import IDLE_SECONDS, EventLog, HttpSessions
 from everkept.transports.metrics import Metrics
 

@@ -10,9 +10,9 @@ from everkept.core.accounts import Account
 from everkept.core.conditions import Condition
 from everkept.core.sessions import Session
 from everkept.settings import Settings
-from everkept.transports.asgi import ACCOUNT, Refusal
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import Dispatcher, ProtocolError
+from everkept.transports.http_exchange import ACCOUNT, Refusal
 from everkept.transports.metrics import BUCKETS, MOST_OUTCOMES, Metrics
 
 AWAY = Condition("surreal", "remote", "degraded", place="wss://db.example", waiting=7)

@@ -7,7 +7,7 @@ from asgi_client import asked
 from everkept.core.conditions import Condition
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreAway
-from everkept.transports.asgi import ASGIApp
+from everkept.transports.http_exchange import ASGIApp
 from everkept.transports.metrics import health_routes
 from server_processes import HANG
 

@@ -10,7 +10,7 @@ from everkept.accounts.access_log import AccessLog
 from everkept.app.app import App
 from everkept.core.accounts import Account
 from everkept.core.peers import QUESTION_LIMIT
-from everkept.transports.asgi import ACCOUNT, Message
+from everkept.transports.http_exchange import ACCOUNT, Message
 from everkept.transports.peer_endpoint import LARGEST, peer_routes
 from peer_servers import ME, neighbour
 

@@ -15,9 +15,9 @@ from packaging.version import Version
 
 from everkept import __version__
 from everkept.care.findings import DOCTOR_FIX, Finding, Patient, care_of
-from everkept.clients.locations import Places
+from everkept.clients.config_files import Places
+from everkept.clients.entries import Surveyed, surveyed
 from everkept.clients.programs import known_launchers
-from everkept.clients.survey import Surveyed, surveyed
 from everkept.core.care import FREE_SPACE, Severity, Unfinished
 from everkept.core.text import counted
 from everkept.errors import InvalidInput

@@ -14,8 +14,7 @@ from everkept.accounts.project_rule import DEFAULT_PROJECT
 from everkept.app.app import App
 from everkept.app.history import Wanted
 from everkept.cli.changes import settled
-from everkept.cli.moments import moment
-from everkept.cli.options import Folder, common
+from everkept.cli.options import Folder, common, moment
 from everkept.cli.runner import bar, command_session, print_json, run_with_app, told_if_interrupted
 from everkept.core.conditions import Answering, answering
 from everkept.core.sessions import Call

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # not loaded before the handshake is answered
 
     from everkept.core.ports import Library
     from everkept.first_answers import Start
+    from everkept.transports.guard import Entrance
     from everkept.transports.http import Offer
-    from everkept.transports.token_auth import Entrance
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def _check_rate(settings: Settings) -> None:
 
 def _entrance(app: App) -> "Entrance":
     from everkept.accounts.accounts import Accounts
-    from everkept.transports.token_auth import Entrance
+    from everkept.transports.guard import Entrance
 
     accounts = Accounts(app.library, app.clock)
     return Entrance(accounts.admitted, rate_limit=app.settings.rate_limit)

@@ -109,8 +109,7 @@ def _check_gateway(settings: Settings, named: str | None) -> None:
 
 def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | None") -> None:
     """Serve one client until its input ends."""
-    from everkept.transports.answer_check import check_answers
-    from everkept.transports.stdio import claim_wire
+    from everkept.transports.stdio import check_answers, claim_wire
     from everkept.transports.stdio import serve_stdio as serve
 
     async def run() -> None:

@@ -23,9 +23,8 @@ from everkept.core.text import clipped
 from everkept.core.times import ago, iso, now, parsed
 from everkept.core.upstreams import Usage
 from everkept.errors import Refused
-from everkept.hooks.files import recent
-from everkept.hooks.worker_queue import Jobs
-from everkept.hooks.workspace import hooks_folder
+from everkept.hooks.session_end import Jobs
+from everkept.hooks.workspace import hooks_folder, recent
 from everkept.jobs.maintenance import Pair
 from everkept.settings import load, title_of
 from everkept.tools.schema import to_json

@@ -6,10 +6,19 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from everkept.clients.config_files import NOTHING, Held, back_up, backups, read, remove, replace
+from everkept.clients.config_files import (
+    NOTHING,
+    Held,
+    Unfitting,
+    back_up,
+    backups,
+    is_same,
+    read,
+    remove,
+    replace,
+)
 from everkept.clients.entries import NotOurs, Part
 from everkept.clients.jsonc import NotJson
-from everkept.clients.shapes import Unfitting, is_same
 from everkept.clients.toml_text import NotToml
 from everkept.core.secrets import masked
 from everkept.errors import Conflict, EverkeptError, Refused

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
-from everkept.clients.shapes import Unfitting, shown_path
+from everkept.clients.config_files import Unfitting, shown_path
 from everkept.core.json_text import (
     BLANKS,
     Container,

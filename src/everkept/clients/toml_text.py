@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from everkept.clients.shapes import Unfitting, shown_path
+from everkept.clients.config_files import Unfitting, shown_path
 from everkept.values import Value
 
 _SPACES = re.compile(r"[ \t]*")

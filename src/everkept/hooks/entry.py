@@ -13,7 +13,7 @@ from time import sleep, time_ns
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.hooks.time_limit import end_after
+from everkept.hooks.unhandled import end_after
 
 if TYPE_CHECKING:  # paths and settings take longer to load than most prompts take to read
     from everkept.hooks.events import Answer, Handler, HookEvent
@@ -153,8 +153,7 @@ def _refuse_mistyped(event: str) -> None:
 
 def note(call: Call, cause: BaseException | str) -> None:
     """Puts a fault down, where there is a data folder."""
-    from everkept.hooks.files import record
-    from everkept.hooks.workspace import hooks_folder
+    from everkept.hooks.workspace import hooks_folder, record
     from everkept.settings import NO_FILE, is_inside_hook, load
 
     if is_inside_hook():
@@ -185,8 +184,7 @@ def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Ans
     from everkept.core.sync_runner import driven
     from everkept.engines.sqlite.read_only_library import reading_room
     from everkept.hooks.events import Around
-    from everkept.hooks.files import Ledger
-    from everkept.hooks.workspace import hooks_folder, project_of
+    from everkept.hooks.workspace import Ledger, hooks_folder, project_of
     from everkept.settings import files_folder
 
     folder = files_folder(settings)
@@ -209,9 +207,8 @@ def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Ans
 
 def _keep_house(settings: "Settings", now: int) -> None:
     """Sees to what others have left; the answer counts more."""
-    from everkept.hooks.files import sweep
-    from everkept.hooks.worker_queue import wake
-    from everkept.hooks.workspace import hooks_folder
+    from everkept.hooks.session_end import wake
+    from everkept.hooks.workspace import hooks_folder, sweep
 
     with suppress(OSError):
         sweep(hooks_folder(settings), now)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from everkept.core.ports import ReadingRoom
-    from everkept.hooks.files import Ledger
+    from everkept.hooks.workspace import Ledger
     from everkept.settings import Settings
 
 

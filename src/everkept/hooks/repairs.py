@@ -11,8 +11,7 @@ from everkept.families.memories.context import entry_of, fenced, is_current
 from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.commands import signatures
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.notices import FAILED, FIXED
-from everkept.hooks.workspace import project_of
+from everkept.hooks.workspace import FAILED, FIXED, project_of
 
 # In a command, what such an option or variable is given is a secret, however it looks.
 _NAME = re.compile(

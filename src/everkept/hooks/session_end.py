@@ -1,15 +1,312 @@
-"""PreCompact and SessionEnd: what was said is taken in, later and by another process."""
+"""PreCompact and SessionEnd: what was said waits in a queue, and another process takes it in."""
 
+import json
+import os
 import stat
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
+from typing import Any, cast
 
-from everkept.hooks import files
+from everkept.core import disk
+from everkept.core.locks import IS_INHERITED, FileLock, Turn
+from everkept.hooks import workspace
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.worker_queue import MOST_WAITING, Job, Jobs, wake
-from everkept.hooks.workspace import hooks_folder
-from everkept.settings import Settings, client_environment
-from everkept.transcripts.source_programs import client_folders, source_at
+from everkept.hooks.workspace import hooks_folder, mark
+from everkept.settings import (
+    NO_FILE,
+    Settings,
+    client_environment,
+    engine_flags,
+    environment_of_hook,
+)
+from everkept.values import Value, as_dict, field, replace
+
+FOLDER = "jobs"  # inside the folder of the hooks
+ASIDE = "failed"  # likewise: what was tried in vain
+
+MOST_WAITING = 1_000  # files; before more, the oldest go
+MOST_ASIDE = 50
+ASIDE_FOR = 30 * 86_400  # seconds that one is kept for somebody to look at
+LEFT_OVER = 3_600  # seconds after which a file that was never finished is nobody's any more
+
+_ENDING = ".json"
+_MARKED = 12  # characters that tell sessions apart in the name of a file
+_MAYBE_TEXT = (str, NoneType)
+_KINDS = {
+    "event": str,
+    "session": str,
+    "at": int,
+    "transcript": _MAYBE_TEXT,
+    "source": _MAYBE_TEXT,
+    "folder": _MAYBE_TEXT,
+    "wishes": dict,
+    "failures": int,
+    "starts": int,
+    "reached": int,
+}
+
+
+class Job(Value):
+    """One transcript to take in, and at its end a session to sum up.
+
+    `wishes` are settings of the hook that wrote it: whoever works it off may have others.
+    """
+
+    event: str
+    session: str
+    at: int  # microseconds since 1970
+    transcript: str | None = None
+    source: str | None = None  # the program that wrote the transcript
+    folder: str | None = None  # where the assistant worked
+    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    failures: int = 0
+    starts: int = 0  # since it last came further
+    reached: int = 0  # how far that was, in bytes
+    name: str = ""  # of its file, once it has one
+
+
+class Jobs:
+    """A file is written once by a hook and is the worker's from then on, so no two ever meet."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the hooks' own, inside the data folder; it is made for the first job."""
+        self._folder = folder / FOLDER
+        self._aside = folder / ASIDE
+
+    def add(self, job: Job) -> int:
+        """Says how many of the oldest had to go for it."""
+        disk.make_folder(self._folder)
+        oldest = self.names()[: -MOST_WAITING + 1]
+        for name in oldest:
+            self._remove(name)
+        session = mark(job.session)[:_MARKED]
+        self.keep(replace(job, name=f"{job.at:017d}-{session}-{os.urandom(4).hex()}{_ENDING}"))
+        return len(oldest)
+
+    def names(self) -> list[str]:
+        """Of all that waits, the oldest first."""
+        return [path.name for path in _listed(self._folder)]
+
+    def get(self, name: str) -> Job | None:
+        """None for what is no job; it is put aside."""
+        try:
+            return _parsed(name, (self._folder / name).read_bytes())
+        except OSError:  # it is gone, or no file
+            return None
+        except (ValueError, TypeError) as error:
+            self._put_aside(name, {"reason": f"it cannot be read: {error}"})
+            return None
+
+    def keep(self, job: Job) -> None:
+        """Writes it as it is now."""
+        values = {name: value for name, value in as_dict(job).items() if name != "name"}
+        _write(self._folder / job.name, values)
+
+    def done(self, job: Job) -> None:
+        self._remove(job.name)
+
+    def give_up(self, job: Job, reason: str) -> None:
+        """Puts it where nobody tries it again, with the reason."""
+        self._put_aside(job.name, {**as_dict(job), "reason": reason})
+
+    def set_aside(self) -> list[Mapping[str, Any]]:
+        """What was given up, the oldest first, each with its `reason`."""
+        return [_reasoned(path) for path in _listed(self._aside)]
+
+    def try_again(self) -> tuple[int, int]:
+        """Lets all that was given up wait once more, and removes what is no job.
+
+        Says how many of each there were.
+        """
+        again = removed = 0
+        for path in _listed(self._aside):
+            try:
+                job = _parsed("", path.read_bytes())
+            except OSError:
+                continue
+            except (ValueError, TypeError):
+                removed += 1
+            else:
+                self.add(replace(job, failures=0, starts=0, reached=0))
+                again += 1
+            path.unlink(missing_ok=True)
+        return again, removed
+
+    def unreadable(self) -> list[Path]:
+        """What waits with the jobs and is none."""
+        return [path for path in _listed(self._folder) if not _is_job(path)]
+
+    def waiting_for(self, seconds: float) -> list[str]:
+        """The names of those that have waited longer than that."""
+        now = time.time()
+        return [path.name for path in _listed(self._folder) if _age(path, now) > seconds]
+
+    def prune(self) -> None:
+        """Removes what nobody will come back for."""
+        now = time.time()
+        aside = _listed(self._aside)
+        for number, path in enumerate(aside):
+            if number < len(aside) - MOST_ASIDE or _age(path, now) > ASIDE_FOR:
+                path.unlink(missing_ok=True)
+        for folder in (self._folder, self._aside):
+            for path in _listed(folder, disk.DRAFT):
+                if _age(path, now) > LEFT_OVER:
+                    path.unlink(missing_ok=True)
+
+    def _put_aside(self, name: str, values: Mapping[str, Any]) -> None:
+        disk.make_folder(self._aside)
+        _write(self._aside / name, values)
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+def _is_job(path: Path) -> bool:
+    try:
+        _parsed("", path.read_bytes())
+    except FileNotFoundError:  # it was one, and is worked off
+        return True
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
+def _parsed(name: str, data: bytes) -> Job:
+    value: Any = json.loads(data)
+    if not isinstance(value, dict):
+        raise TypeError("it is no object")
+    told = cast(dict[str, Any], value)
+    given: dict[str, Any] = {key: told.get(key) for key in _KINDS}
+    for key, kinds in _KINDS.items():
+        if not isinstance(given[key], kinds):
+            raise TypeError(f"`{key}` is {given[key]!r}")
+    return Job(**given, name=name)
+
+
+def _reasoned(path: Path) -> Mapping[str, Any]:
+    try:
+        value: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        value = None
+    unknown = {"reason": "it cannot be read"}
+    return cast(Mapping[str, Any], value) if isinstance(value, dict) else unknown
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    disk.replace(path, json.dumps(values).encode("ascii"), is_synced=False)
+
+
+def _listed(folder: Path, ending: str = _ENDING) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(ending))
+    except FileNotFoundError:
+        return []
+
+
+def _age(path: Path, now: float) -> float:
+    """In seconds; none where it went away meanwhile."""
+    try:
+        return now - path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+WORKER = "--worker"  # what `everkept hook` is told in place of an event
+STARTING = 30.0  # seconds that a worker may take until it has its lock
+
+
+def lock_path(settings: Settings) -> Path:
+    """Whoever holds the lock on it is the one worker of this data folder."""
+    return hooks_folder(settings) / "worker.lock"
+
+
+def turn_to_start(settings: Settings) -> Turn:
+    """Of whoever starts the worker; it ends when that has its lock."""
+    return Turn(hooks_folder(settings) / "worker.starting", STARTING)
+
+
+def wake(settings: Settings) -> bool:
+    """Starts the worker where something waits and none is at work; says whether it did.
+
+    A worker that is at work looks again after it has let its lock go, so what was written before
+    it was found locked does not wait for the next one. Of many who come at once, one starts a
+    process.
+    """
+    if settings.read_only or not Jobs(hooks_folder(settings)).names():
+        return False
+    return _start_with_lock(settings) if IS_INHERITED else _start_in_turn(settings)
+
+
+def _start_with_lock(settings: Settings) -> bool:
+    """The worker is born with the lock, so there is no moment in which nobody has it."""
+    lock = FileLock(lock_path(settings))
+    if not lock.take():
+        return False
+    try:
+        _start(settings, lock.descriptor)
+    finally:
+        lock.leave()
+    return True
+
+
+def _start_in_turn(settings: Settings) -> bool:
+    """The worker takes the lock itself; until then nobody else touches it."""
+    turn, lock = turn_to_start(settings), FileLock(lock_path(settings))
+    if not turn.take():
+        return False
+    has_started = False
+    try:
+        if lock.take():
+            lock.release()
+            _start(settings, None)
+            has_started = True
+    finally:
+        if not has_started:
+            turn.end()
+    return has_started
+
+
+def _start(settings: Settings, standard_input: int | None) -> None:
+    # Imported here: most hooks find nothing that waits, and must not pay for it.
+    import subprocess
+
+    # Variables that are meant for the assistant's own Python are not for this one.
+    command = [sys.executable, "-E", "-P", "-m", "everkept", "hook", WORKER]
+    command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
+    command += engine_flags(settings)
+    # One thread for arithmetic: the worker is to be felt by nobody, and its memory is bounded.
+    environment = {**environment_of_hook(), "OPENBLAS_NUM_THREADS": "1"}
+    inherited = subprocess.DEVNULL if standard_input is None else standard_input
+    if sys.platform == "win32":
+        subprocess.Popen(
+            command,
+            stdin=inherited,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=settings.data_dir,
+            env=environment,
+            close_fds=True,
+            creationflags=subprocess.DETACHED_PROCESS
+            | subprocess.CREATE_NEW_PROCESS_GROUP
+            | subprocess.CREATE_NO_WINDOW
+            | subprocess.BELOW_NORMAL_PRIORITY_CLASS,
+        )
+    else:
+        subprocess.Popen(
+            command,
+            stdin=inherited,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=settings.data_dir,
+            env=environment,
+            close_fds=True,
+            start_new_session=True,
+        )
+
 
 SESSION_END = "SessionEnd"
 # What another hook may have set otherwise, and whoever works the job off has to respect.
@@ -39,7 +336,7 @@ def leaving(event: HookEvent, around: Around) -> Answer | None:
     dropped = Jobs(hooks_folder(settings)).add(job)
     if dropped:
         said = f"{dropped} of the oldest jobs are dropped: more than {MOST_WAITING} wait"
-        files.record(hooks_folder(settings), event.name, said)
+        workspace.record(hooks_folder(settings), event.name, said)
     wake(settings)
     return None
 
@@ -54,6 +351,8 @@ def _absolute(path: Path | None) -> Path | None:
 
 def _source_of(transcript: Path, event: HookEvent, settings: Settings) -> str | None:
     """The program whose transcript it is; None where there is nothing to take in."""
+    from everkept.transcripts.source_programs import client_folders, source_at
+
     source = source_at(transcript, client_folders(client_environment(), Path.home(), sys.platform))
     kind = _kind_of(transcript)
     if source is not None and kind == "file":
@@ -62,7 +361,7 @@ def _source_of(transcript: Path, event: HookEvent, settings: Settings) -> str | 
     if source is None or kind != "nothing" or event.name != SESSION_END:
         reason = f"{kind} is there" if source else "no assistant keeps its transcripts there"
         said = f"{transcript} is not taken in: {reason}"
-        files.record(hooks_folder(settings), event.name, said)
+        workspace.record(hooks_folder(settings), event.name, said)
     return None
 
 

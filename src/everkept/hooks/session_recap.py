@@ -1,25 +1,68 @@
-"""What a session itself has decided and done, which a compaction of its context loses."""
+"""What was said and done in a session: prompts that say something, decisions, its own work."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from everkept.core.data_fence import as_data
 from everkept.core.records import Record, Where
-from everkept.core.secrets import masked
-from everkept.core.text import digest
+from everkept.core.text import clipped, digest
 from everkept.core.times import ago
 from everkept.families.history.model import DECISION, TURN
 from everkept.families.memories.context import Entry, entry_of, is_current
 from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.events import Around, HookEvent
-from everkept.hooks.notices import EDITED, FAILED, FIXED, command_of_failure, is_automatic
-from everkept.hooks.summary import decided_in, decisions_of, prompt_line, says_something
-from everkept.transcripts.claude_code import blocks_of, prompt_of, words
-from everkept.transcripts.source_programs import NoRecord, mapping, moment, record_of, string
+from everkept.hooks.tool_use import command_of_failure, is_automatic
+from everkept.hooks.workspace import EDITED, FAILED, FIXED
+from everkept.language.common_words import FILLING
+from everkept.language.phrases import is_decision
+from everkept.language.sentences import sentences, without_blocks
+from everkept.patterns import compile_late
 
 if TYPE_CHECKING:
     from everkept.core.ports import ReadingRoom, RecordStore
+
+LONGEST_DECISION = 300  # characters
+LONGEST_PROMPT = 300
+MAX_TURN_CHARACTERS = 20_000  # characters of a turn
+FEWEST_WORDS = 2
+
+_WORD = compile_late(r"\w[\w'’.-]*")
+_WORDY = 4  # characters, where a script puts no blanks between words
+
+
+def says_something(prompt: str) -> bool:
+    """Not `hi`, nor `ok, go on`, nor a command of the assistant's own without more."""
+    words = [word.lower() for word in _WORD.findall(prompt)]
+    telling = [word for word in words if word not in FILLING]
+    if any(not word.isascii() and len(word) >= _WORDY for word in telling):
+        return True
+    is_command = prompt.lstrip().startswith("/") and len(words) < FEWEST_WORDS
+    return len(telling) >= FEWEST_WORDS and not is_command
+
+
+def prompt_line(prompt: str) -> str:
+    """Its beginning, without blocks of code where there is anything else."""
+    begun = prompt[: 4 * LONGEST_PROMPT]
+    return clipped(without_blocks(begun).strip() or begun, LONGEST_PROMPT)
+
+
+def decided_in(text: str) -> list[str]:
+    """The sentences that say a decision."""
+    read = text[:MAX_TURN_CHARACTERS]
+    if not is_decision(read):  # quick, and true of few texts
+        return []
+    return [clipped(each, LONGEST_DECISION) for each in sentences(read) if is_decision(each)]
+
+
+def decisions_of(texts: Iterable[str], most: int) -> list[str]:
+    """Those of turns that are known to be some, each once."""
+    found: dict[str, None] = {}
+    for text in texts:
+        told = decided_in(text) or [clipped(text[: 4 * LONGEST_DECISION], LONGEST_DECISION)]
+        found |= dict.fromkeys(told)
+    return list(found)[:most]
+
 
 MOST_READ = 300_000  # bytes, the last
 MAX_SAID_CHARACTERS = 20_000  # characters that are read of what one said
@@ -51,6 +94,8 @@ def _tail(transcript: Path) -> bytes:
 
 
 def _records(tail: bytes) -> Iterator[Mapping[str, Any]]:
+    from everkept.transcripts.source_programs import NoRecord, record_of
+
     for line in tail.split(b"\n"):
         if b'"user"' in line or b'"assistant"' in line or b'"attachment"' in line:
             try:
@@ -60,6 +105,9 @@ def _records(tail: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def _said_in(record: Mapping[str, Any], session: str) -> Iterator[Said]:
+    from everkept.transcripts.claude_code import blocks_of, prompt_of, words
+    from everkept.transcripts.source_programs import mapping, moment, string
+
     is_aside = any(record.get(mark) is True for mark in ("isSidechain", "isMeta"))
     is_no_speech = any(
         record.get(mark) is True for mark in ("isCompactSummary", "isApiErrorMessage")
@@ -106,6 +154,8 @@ async def _said(event: HookEvent, around: Around) -> list[Said]:
         return []
     said = said_of_late(event.transcript, event.session)[::-1]
     if around.settings.mask_secrets:
+        from everkept.core.secrets import masked
+
         return [each._replace(text=masked(each.text)[0]) for each in said]
     return said
 

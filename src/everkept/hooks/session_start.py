@@ -16,9 +16,17 @@ from everkept.families.history.model import CONVERSATION, DECISION, SUMMARY, TUR
 from everkept.families.memories.context import Entry, Filling, entry_of, fenced, is_current, ranked
 from everkept.families.memories.memory_identity import MEMORY, SESSION
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.notices import EDITED, FAILED, FIXED, WORKED, is_automatic
-from everkept.hooks.todos import is_todo, open_todos
-from everkept.hooks.workspace import past_of, project_of
+from everkept.hooks.tool_use import is_automatic
+from everkept.hooks.workspace import (
+    EDITED,
+    FAILED,
+    FIXED,
+    WORKED,
+    is_todo,
+    open_todos,
+    past_of,
+    project_of,
+)
 from everkept.settings import chosen_toolsets
 from everkept.values import Value, replace
 
@@ -256,7 +264,7 @@ def _told(talk: _Talk) -> str:
     if talk.record.kind != CONVERSATION:
         return f"Topics: {', '.join(talk.topics)}."
     # Loaded where there is a past to tell of.
-    from everkept.hooks.summary import decisions_of, prompt_line, says_something
+    from everkept.hooks.session_recap import decisions_of, prompt_line, says_something
 
     asked = [prompt_line(text) for text in talk.asked if says_something(text)]
     title = (talk.record.name or "")[:MAX_TITLE_CHARACTERS]

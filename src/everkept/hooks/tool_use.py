@@ -1,16 +1,151 @@
-"""PostToolUse and PostToolUseFailure: failures, what mended them, and edits, remembered quietly."""
+"""PostToolUse and PostToolUseFailure: automatic memories of failures, fixes and edits."""
 
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from everkept.core.records import Record
 from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.files import Trail
-from everkept.hooks.notices import NOTICED_BY
-from everkept.hooks.workspace import hooks_folder
+from everkept.hooks.workspace import EDITED, FAILED, FIXED, WORKED, Trail, hooks_folder
 from everkept.values import Value
 
-if TYPE_CHECKING:
-    from everkept.hooks.notices import Notice
+NOTICED_BY = "hook:PostToolUse"  # the tool that such memories name as their source
+
+
+def is_automatic(record: Record) -> bool:
+    return bool(record.facets.get("automatic"))
+
+
+LONGEST_COMMAND = 200  # characters
+MOST_FILES = 8  # that one memory names
+
+
+class Notice(Value):
+    """A memory that nobody asked for."""
+
+    text: str
+    importance: float
+    tags: tuple[str, ...]
+    scope: Literal["session", "project"] = "session"
+    file: str | None = None
+
+
+def shown(command: str) -> str:
+    """A command as memories have it."""
+    line = " ".join(command.split())
+    return f"`{line if len(line) <= LONGEST_COMMAND else line[: LONGEST_COMMAND - 1] + '…'}`"
+
+
+def failure(command: str, lines: Sequence[str]) -> Notice:
+    return Notice("\n".join((failure_head(command), *lines)), 0.4, (FAILED,))
+
+
+def failure_head(command: str) -> str:
+    """How the text of such a memory begins, whatever the error was."""
+    return f"{shown(command)} failed:"
+
+
+def command_of_failure(text: str) -> str:
+    """The command as the memory of a failure shows it, or that of its repair."""
+    head = text.partition("\n")[0]
+    return head.partition("` failed and works again,")[0].removesuffix("` failed:")
+
+
+def success(command: str, purpose: str) -> Notice:
+    return Notice(f"{shown(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED, purpose))))
+
+
+def repair(command: str, files: Sequence[str], lines: Sequence[str]) -> Notice:
+    """The project's, not the session's: it is what one wants to find again some other day."""
+    named = ", ".join(files[:MOST_FILES])
+    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    why = f"after edits of {named}{more}" if files else "without an edit of a file"
+    text = f"{shown(command)} failed and works again, {why}."
+    told = (f"{text} It had failed with:", *lines) if lines else (text,)
+    return Notice("\n".join(told), 0.45, (FIXED,), scope="project")
+
+
+def edit(file: str) -> Notice:
+    return Notice(f"Edited {file}", 0.2, (EDITED,), file=file)
+
+
+LONGEST_NAME = 500  # characters of a path
+
+_LOCKS = frozenset(
+    {
+        "cargo.lock",
+        "composer.lock",
+        "flake.lock",
+        "gemfile.lock",
+        "go.sum",
+        "npm-shrinkwrap.json",
+        "package-lock.json",
+        "pnpm-lock.yaml",
+        "poetry.lock",
+        "uv.lock",
+        "yarn.lock",
+    }
+)
+# Folders of what programs write.
+_OUTPUT = frozenset(
+    {
+        "__pycache__",
+        "bower_components",
+        "build",
+        "coverage",
+        "dist",
+        "generated",
+        "htmlcov",
+        "node_modules",
+        "out",
+        "scratchpad",
+        "site-packages",
+        "target",
+        "temp",
+        "tmp",
+        "venv",
+    }
+)
+_HIDDEN_BUT_WRITTEN = frozenset(
+    {".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor"}
+)
+_ENDINGS = (
+    "~",
+    ".bak",
+    ".g.dart",
+    ".lock",
+    ".log",
+    ".map",
+    ".min.css",
+    ".min.js",
+    ".orig",
+    ".out",
+    ".pb.go",
+    ".pyc",
+    ".snap",
+    ".swp",
+    ".tmp",
+    "_pb2.py",
+    "_pb2_grpc.py",
+)
+
+
+def is_worth_a_memory(file: PurePosixPath) -> bool:
+    """Not lock files, nor what is built, generated, temporary or hidden; the path is relative."""
+    *folders, name = (part.lower() for part in file.parts)
+    return not (
+        len(str(file)) > LONGEST_NAME
+        or not str(file).isprintable()
+        or name in _LOCKS
+        or name.endswith(_ENDINGS)
+        or ".generated." in name
+        or any(folder in _OUTPUT or _is_hidden(folder) for folder in folders)
+    )
+
+
+def _is_hidden(folder: str) -> bool:
+    return folder.startswith(".") and folder not in _HIDDEN_BUT_WRITTEN
+
 
 SHELLS = ("Bash", "PowerShell")
 EDITORS = ("Edit", "MultiEdit", "NotebookEdit", "Write")
@@ -30,8 +165,6 @@ def tool_used(event: HookEvent, around: Around) -> Answer | None:
 
 
 def _edited(event: HookEvent, around: Around) -> None:
-    from everkept.hooks.notices import edit
-
     file = _file(event)
     if file is not None:
         trail = _trail(event, around)
@@ -67,7 +200,6 @@ class _Run(Value):
 
     def failed(self, output: str) -> Answer | None:
         from everkept.hooks.commands import telling_lines
-        from everkept.hooks.notices import failure
         from everkept.hooks.repairs import mended_before
 
         lines = telling_lines(self._discreet(output))
@@ -76,8 +208,6 @@ class _Run(Value):
         return mended_before(lines, self.event, self.around)
 
     def worked(self) -> None:
-        from everkept.hooks.notices import repair, success
-
         if self.trail.is_failing(self.command):
             files = self.trail.edited_since_failure(self.command)
             self.trail.worked(self.command)
@@ -103,7 +233,6 @@ class _Run(Value):
         return without_those_of(self.command, output)
 
     def _said(self) -> list[str]:
-        from everkept.hooks.notices import failure_head
         from everkept.hooks.repairs import said_of_failure
 
         return said_of_failure(failure_head(self._shown), self.event, self.around)
@@ -149,7 +278,6 @@ def _trail(event: HookEvent, around: Around) -> Trail:
 def _file(event: HookEvent) -> str | None:
     """The file as the project calls it, where it belongs to it and is worth a memory."""
     from everkept.core.workspaces import checkout_of
-    from everkept.hooks.notices import is_worth_a_memory
 
     given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
     if not isinstance(given, str) or not given or event.folder is None:

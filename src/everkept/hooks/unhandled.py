@@ -1,4 +1,4 @@
-"""Events that none of our hooks answers: they end before anything else is loaded.
+"""Events that none of our hooks answers, and processes whose time is up: how they end.
 
 An assistant may call us for each of them, many times a minute. Even `typing` would double the time.
 """
@@ -40,3 +40,15 @@ def end_if_unhandled(arguments: list[str]) -> None:
 def _end_in_time() -> None:
     sleep(LIMIT_SECONDS)
     os._exit(0)
+
+
+def end_after(seconds: float) -> None:
+    """With another status than 0 and without a word, whatever it does then.
+
+    Whoever waits here needs no interpreter: a regular expression that takes for ever, or a call
+    that never comes back, lets no thread of Python have its turn.
+    """
+    import faulthandler
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)

@@ -19,9 +19,10 @@ from everkept.hooks.prompt_evidence import (
     TAG,
     Asked,
     Find,
+    Folders,
+    Found,
     shown_text,
 )
-from everkept.hooks.prompt_lookup import Folders, Found
 from everkept.hooks.prompts import (
     SAME_DOMAIN,
     SAME_ERROR,
@@ -34,8 +35,7 @@ from everkept.hooks.prompts import (
     reason_to_suggest,
     wants_new_feature,
 )
-from everkept.hooks.todos import open_todos
-from everkept.hooks.workspace import past_of, project_of
+from everkept.hooks.workspace import open_todos, past_of, project_of
 from everkept.language.forms import OVERVIEW, Wanted
 from everkept.language.telling_words import Word, is_commonplace
 from everkept.retrieval.excerpts import excerpt
@@ -341,7 +341,7 @@ def user_prompt(event: HookEvent, around: Around) -> Answer | None:
         return None
     if reading.trigger is not None and reading.trigger.wanted == OVERVIEW:
         return overview(event, around)
-    from everkept.hooks.prompt_lookup import look
+    from everkept.hooks.prompt_evidence import look
 
     found: Found = around.run(look(around.room, event, around.settings, asked_of(reading)))
     decision = decided(reading, found)

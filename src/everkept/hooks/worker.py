@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from everkept.core.locks import FileLock
 from everkept.core.times import now
 from everkept.errors import EverkeptError, InvalidInput, NotFound
-from everkept.hooks import files
-from everkept.hooks.files import prune as prune_ledgers
-from everkept.hooks.session_end import SESSION_END, WISHES
-from everkept.hooks.time_limit import end_after
-from everkept.hooks.worker_queue import Job, Jobs, lock_path, turn_to_start
+from everkept.hooks import workspace
+from everkept.hooks.session_end import SESSION_END, WISHES, Job, Jobs, lock_path, turn_to_start
+from everkept.hooks.unhandled import end_after
 from everkept.hooks.workspace import hooks_folder
+from everkept.hooks.workspace import prune as prune_ledgers
 from everkept.settings import Settings
 from everkept.values import Value, field, replace
 
@@ -178,7 +177,7 @@ class Worker(Value, frozen=False):
         self._tell(job.event, error)
 
     def _tell(self, event: str, cause: BaseException | str) -> None:
-        files.record(self.folder, event, cause)
+        workspace.record(self.folder, event, cause)
 
 
 def _will_pass(job: Job, error: Exception) -> bool:

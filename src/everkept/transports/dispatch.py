@@ -28,9 +28,11 @@ from everkept.transports.connection import (
     Connection,
     Notices,
     Notify,
+    described,
     different_uris,
+    resource,
+    told_to,
 )
-from everkept.transports.presentation import described, resource, told_to
 from everkept.values import Value
 
 if TYPE_CHECKING:  # loaded when they are asked for

@@ -15,8 +15,14 @@ import uvicorn
 
 from everkept.core.protocol import HANDSHAKE_VERSIONS
 from everkept.errors import InvalidInput
-from everkept.transports.asgi import (
+from everkept.transports.connection import on_signals
+from everkept.transports.dispatch import Dispatcher
+from everkept.transports.guard import NOBODY, Entrance, Guard, OpenRequests, Proxies
+from everkept.transports.http_exchange import (
+    PING_SECONDS,
+    VERSION,
     ASGIApp,
+    Exchange,
     Message,
     Receive,
     Refusal,
@@ -25,14 +31,9 @@ from everkept.transports.asgi import (
     by_path,
     refuse,
 )
-from everkept.transports.connection import on_signals
-from everkept.transports.dispatch import Dispatcher
-from everkept.transports.guard import NOBODY, Guard, OpenRequests, Proxies
-from everkept.transports.http_exchange import PING_SECONDS, VERSION, Exchange
 from everkept.transports.http_requests import HandshakeEra, StatelessEra
 from everkept.transports.http_sessions import HttpSessions
 from everkept.transports.metrics import Metrics
-from everkept.transports.token_auth import Entrance
 from everkept.values import Value, field
 
 # In the line before each, of whatever kind it is.

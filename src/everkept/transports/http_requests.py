@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Session
-from everkept.transports.asgi import Refusal, Rejected, account_in, address_in, read_credential
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
@@ -25,12 +24,17 @@ from everkept.transports.http_exchange import (
     Exchange,
     KeepAlive,
     ParameterHeader,
+    Refusal,
+    Rejected,
     WhileConnected,
+    account_in,
+    address_in,
     check_accept,
     check_envelope,
     check_parameters,
     check_version,
     find_declared_headers,
+    read_credential,
 )
 from everkept.transports.http_sessions import (
     SESSION_ID,

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 from everkept.core.accounts import Account
 from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Session
-from everkept.transports.asgi import Headers, Refusal, Rejected, Seconds
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from everkept.transports.http_exchange import Headers, Refusal, Rejected, Seconds
 from everkept.transports.metrics import Metrics
 
 

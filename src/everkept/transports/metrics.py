@@ -17,7 +17,9 @@ from typing import Any, cast
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library
 from everkept.errors import EverkeptError
-from everkept.transports.asgi import (
+from everkept.transports.connection import JSON
+from everkept.transports.dispatch import Answer, Dispatcher, Handler, ProtocolError, Reply, Request
+from everkept.transports.http_exchange import (
     ASGIApp,
     Message,
     Receive,
@@ -29,8 +31,6 @@ from everkept.transports.asgi import (
     for_reading,
     refuse,
 )
-from everkept.transports.connection import JSON
-from everkept.transports.dispatch import Answer, Dispatcher, Handler, ProtocolError, Reply, Request
 from everkept.values import Value, field
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"

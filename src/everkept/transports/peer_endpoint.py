@@ -23,7 +23,7 @@ from everkept.core.peers import (
 from everkept.core.search_ports import Finding
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.transports.asgi import (
+from everkept.transports.http_exchange import (
     ASGIApp,
     Message,
     Receive,

@@ -11,7 +11,8 @@ from everkept.core.protocol import STATELESS_VERSION
 from everkept.core.sessions import Report
 from everkept.core.upstreams import JSON, Endpoint, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http_faults import (
+from everkept.upstreams.http_target import StatelessHeaders, Target, target_of
+from everkept.upstreams.http_wire import (
     BAD_REQUEST,
     FAILED,
     FORBIDDEN,
@@ -19,20 +20,22 @@ from everkept.upstreams.http_faults import (
     Fault,
     Kind,
     NoAnswer,
+    Post,
+    Wire,
 )
-from everkept.upstreams.http_target import StatelessHeaders, Target, target_of
-from everkept.upstreams.http_wire import Post, Wire
 from everkept.upstreams.link import (
     NOT_KNOWN,
     Greeting,
     Link,
     LinkEnded,
     NotSent,
+    Rpc,
+    answered,
     greet,
+    result_of,
     stateless_meta,
     tells,
 )
-from everkept.upstreams.rpc import Rpc, answered, result_of
 
 DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there

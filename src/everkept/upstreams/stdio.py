@@ -12,14 +12,21 @@ from everkept.core.upstreams import JSON, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import Child, Remarks, program, running
 from everkept.upstreams.link import (
+    Call,
     Link,
     LinkEnded,
     NotSent,
+    Rpc,
+    Unreadable,
+    answered,
     greet,
     hiding,
+    number,
+    read,
+    result_of,
     stateless_meta,
+    written,
 )
-from everkept.upstreams.rpc import Call, Rpc, Unreadable, answered, number, read, result_of, written
 
 
 @asynccontextmanager

@@ -1,0 +1,182 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everkept.clients import jsonc
+from everkept.clients.config_files import Unfitting
+from everkept.clients.entries import EVENTS, HooksPart, hooked_events, hooks_of_ours
+
+PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
+SAMPLE = Path(__file__).parent / "samples" / "claude-settings.json"
+
+
+def part(program: str = "/opt/everkept", *launchers: str) -> HooksPart:
+    return HooksPart(Path("settings.json"), lambda event: f"{program} hook {event}", launchers)
+
+
+def sample() -> str:
+    return SAMPLE.read_bytes().decode("utf-8")
+
+
+def group(command: str, **more: Any) -> dict[str, Any]:
+    return {**more, "hooks": [{"type": "command", "command": command}]}
+
+
+def test_each_event_gets_a_hook_behind_those_of_others() -> None:
+    before, after = jsonc.parsed(sample()), jsonc.parsed(part().put(sample()))
+    assert set(hooked_events(after)) == set(EVENTS)
+    for event, groups in before["hooks"].items():
+        assert after["hooks"][event][: len(groups)] == groups
+    assert part().others(after) == before
+    started = after["hooks"]["SessionStart"][1]
+    assert started == {
+        "hooks": [{"type": "command", "command": "/opt/everkept hook SessionStart", "timeout": 15}]
+    }
+    used = after["hooks"]["PostToolUse"][1]
+    assert "Bash" in used["matcher"].split("|")
+    assert "async" not in used["hooks"][0]
+
+
+def test_a_hook_of_ours_that_nobody_waited_for_is_waited_for_again() -> None:
+    before = jsonc.parsed(part().put("{}"))
+    for event in ("PostToolUse", "PostToolUseFailure"):
+        before["hooks"][event][0]["hooks"][0]["async"] = True
+    assert jsonc.parsed(part().put(json.dumps(before))) == jsonc.parsed(part().put("{}"))
+
+
+def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> None:
+    after = part().put(sample())
+    assert part().put(after) == after
+    assert part().taken(after) == sample()
+    assert part().taken(part().content) == "{}\n"
+
+
+def test_another_place_of_the_program_replaces_the_old_one() -> None:
+    before = part("/old/run", "/old/run").put(sample())
+    after = part("/new/everkept", "/old/run").put(before)
+    assert after == part("/new/everkept").put(sample())
+    assert {words[0] for words in hooks_of_ours(jsonc.parsed(after))} == {"/new/everkept"}
+
+
+def test_a_launcher_that_nobody_knows_is_another_s() -> None:
+    before = part("/old/run", "/old/run").put(sample())
+    values = jsonc.parsed(before)
+    assert hooked_events(values) == ()
+    assert hooked_events(values, ["/old/run"]) == tuple(
+        event for event in values["hooks"] if event in EVENTS
+    )
+    assert part().taken(before) == before
+    assert part().others(jsonc.parsed(part().put(before))) == values
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./scripts/run.sh hook {event}",
+        "$CLAUDE_PROJECT_DIR/bin/run hook {event} --all",
+        "/opt/tools/run hook {event}",
+        "npm run hook {event}",
+        "echo everkept hook {event}",
+        "everkept-other hook {event}",
+        "/everkept/other hook {event}",
+        "everkept hook lint",
+        "everkept hook {event} && mine",
+        "everkept hook {event} --project x;mine",
+        "everkept hook {event} 2>/dev/null || true",
+        "everkept hook {event} mine",
+        "everkept hook {event}\nmine",
+    ],
+)
+def test_hooks_of_others_stay_at_every_event(command: str) -> None:
+    hooks = {name: [group(command.format(event=name))] for name in (*EVENTS, "Stop", "PreToolUse")}
+    text = json.dumps({"hooks": hooks}, indent=1)
+    after = part().put(text)
+    for event, groups in jsonc.parsed(after)["hooks"].items():
+        assert groups[0] == hooks[event][0]
+    assert part().taken(after) == part().taken(text) == text
+
+
+def test_under_events_that_we_never_wrote_nothing_is_ours() -> None:
+    text = json.dumps({"hooks": {"Stop": [group("/opt/everkept hook Stop")], "Odd": 3}})
+    assert part().taken(text) == text
+    after = jsonc.parsed(part().put(text))
+    assert after["hooks"]["Stop"] == [group("/opt/everkept hook Stop")]
+    assert after["hooks"]["Odd"] == 3
+
+
+def test_what_somebody_added_to_our_hook_stays() -> None:
+    values = jsonc.parsed(part().content)
+    ours = values["hooks"]["SessionStart"][0]
+    ours["matcher"] = "startup"
+    ours["hooks"][0]["statusMessage"] = "remembering"
+    text = json.dumps(values, indent=2).replace('"timeout"', '// mine\n"timeout"')
+    assert part().put(text) == text
+    moved = part("/new/everkept").put(text)
+    assert moved.count("// mine") == len(EVENTS)
+    group_now = jsonc.parsed(moved)["hooks"]["SessionStart"][0]
+    assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == (
+        "startup",
+        "remembering",
+    )
+    assert group_now["hooks"][0]["command"] == "/new/everkept hook SessionStart"
+
+
+def test_hooks_that_others_added_since_stay_in_their_order() -> None:
+    values = jsonc.parsed(part().put(sample()))
+    values["hooks"]["SessionStart"] += [group("later")]
+    values["hooks"]["SessionStart"][1]["hooks"].insert(0, {"type": "command", "command": "mine"})
+    values["hooks"]["PreCompact"][0]["hooks"].append({"type": "prompt", "prompt": "everkept hook"})
+    text = json.dumps(values, indent=2)
+    moved = jsonc.parsed(part("/new/everkept").put(text))
+    mixed = moved["hooks"]["SessionStart"][1]["hooks"]
+    assert [hook["command"] for hook in mixed] == ["mine", "/new/everkept hook SessionStart"]
+    left = jsonc.parsed(part().taken(text))
+    commands = [item["hooks"][0]["command"] for item in left["hooks"]["SessionStart"]]
+    assert commands == ["npm run hook SessionStart", "mine", "later"]
+    assert left["hooks"]["PreCompact"] == [
+        {"hooks": [{"type": "prompt", "prompt": "everkept hook"}]}
+    ]
+    assert part().others(values) == left
+
+
+def test_ours_is_there_once() -> None:
+    twice = [
+        group("/a/everkept hook SessionStart"),
+        group("x"),
+        group("/b/everkept hook SessionStart"),
+    ]
+    after = jsonc.parsed(part().put(json.dumps({"hooks": {"SessionStart": twice}})))
+    commands = [item["hooks"][0]["command"] for item in after["hooks"]["SessionStart"]]
+    assert commands == ["/opt/everkept hook SessionStart", "x"]
+
+
+def test_a_command_with_its_arguments_apart_is_known_too() -> None:
+    hook = {"type": "command", "command": "/opt/everkept", "args": ["hook", "PreCompact"]}
+    text = json.dumps({"hooks": {"PreCompact": [{"hooks": [hook]}]}})
+    assert part().taken(text) == "{}"
+    assert hooks_of_ours(json.loads(text)) == [("/opt/everkept", "hook", "PreCompact")]
+    (renewed,) = jsonc.parsed(part().put(text))["hooks"]["PreCompact"][0]["hooks"]
+    assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 15}
+
+
+@pytest.mark.parametrize("hooks", ["[]", '{"SessionStart": {}}', '"none"', '{"PreCompact": 3}'])
+def test_a_surprising_shape_is_refused(hooks: str) -> None:
+    with pytest.raises(Unfitting):
+        part().put(f'{{"hooks": {hooks}}}')
+
+
+@pytest.mark.parametrize("odd", ["3", "null", '{"hooks": 3}', '{"hooks": [3, null]}', "[]"])
+def test_odd_groups_of_others_stay(odd: str) -> None:
+    text = f'{{"hooks": {{"SessionStart": [{odd}]}}}}'
+    assert part().taken(part().put(text)) == text
+
+
+def test_the_plugin_answers_the_same_events() -> None:
+    hooks = json.loads(PLUGIN.read_text(encoding="utf-8"))["hooks"]
+    assert set(hooks) == set(EVENTS)
+    for event, ours in EVENTS.items():
+        if "matcher" in ours:
+            theirs = hooks[event][0]["matcher"]
+            assert set(theirs.split("|")) == set(ours["matcher"].split("|"))
