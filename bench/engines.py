@@ -253,7 +253,7 @@ async def _opened(
 
         yield lambda: SqliteLibrary(folder, synchronous="full"), 0
     elif name == "surreal-file":
-        from everkept.engines.surreal.embedded import EmbeddedConnection
+        from everkept.engines.surreal.drivers import EmbeddedConnection
         from everkept.engines.surreal.library import SurrealLibrary
 
         def embedded() -> Library:
@@ -273,8 +273,8 @@ async def _opened(
 async def _served(
     core: int, folder: Path
 ) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
+    from everkept.engines.surreal.drivers import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
-    from everkept.engines.surreal.remote import Credentials, SocketConnection
     from surreal_server import PASSWORD, USER, served
 
     async with served(core=core, folder=folder) as server:

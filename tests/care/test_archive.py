@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from data_folders import backed_up, everything, filled, restored
 from everkept.care.archive import opened
-from everkept.engines.sqlite.care.care import SqliteCare
+from everkept.engines.sqlite.care import SqliteCare
 from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew
 from examples import examples
 

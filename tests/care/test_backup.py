@@ -9,8 +9,8 @@ import pytest
 from data_folders import backed_up, everything, restored, statement
 from everkept.care.backup import back_up
 from everkept.core.times import now
-from everkept.engines.sqlite.care.care import SqliteCare
-from everkept.engines.sqlite.care.snapshot import MARK
+from everkept.engines.sqlite.care import SqliteCare
+from everkept.engines.sqlite.snapshot import MARK
 from everkept.errors import InvalidInput, NotFound, StoreDamaged
 from processes import acting, said_by
 

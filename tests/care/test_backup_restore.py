@@ -15,7 +15,7 @@ from data_folders import (
 from everkept.care.backup import restore, restore_project
 from everkept.core.times import now
 from everkept.core.upstreams import Usage
-from everkept.engines.sqlite.care.care import SqliteCare
+from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, Refused, Unavailable
 from processes import said_by

@@ -9,8 +9,7 @@ from data_folders import filled
 from everkept.care.findings import Finding, Patient, mended
 from everkept.care.installation import check_place, mount_kind
 from everkept.core.times import now
-from everkept.engines.sqlite.care.snapshot import MARK
-from everkept.engines.sqlite.restore_marker import begin
+from everkept.engines.sqlite.snapshot import MARK, mark_restore
 from everkept.settings import load
 from everkept.values import replace
 from processes import acting
@@ -118,7 +117,7 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount() -> None:
 def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Patient) -> None:
     stage = patient.folder / "restoring-1"
     stage.mkdir(mode=0o700)
-    begin(stage, Path("/backups/copy.zip"), Path("/backups/safety.zip"))
+    mark_restore(stage, Path("/backups/copy.zip"), Path("/backups/safety.zip"))
     [finding] = worst(patient)
     assert finding.severity == "problem"
     assert finding.command == (

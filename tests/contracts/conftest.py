@@ -18,7 +18,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
-from everkept.engines.surreal.embedded import EmbeddedConnection
+from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
 from file_stores import STORES, Filing, filing
 from reading_rooms import read_by_room

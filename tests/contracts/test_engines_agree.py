@@ -35,7 +35,7 @@ from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore
-from everkept.engines.surreal.embedded import EmbeddedConnection
+from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import EverkeptError
 from everkept.language.words import parse_query

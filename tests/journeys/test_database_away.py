@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from everkept.core.records import Record, Update, Where
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby import library
-from everkept.engines.standby.availability import MAKING_WAY
+from everkept.engines.standby.failover import MAKING_WAY
 from everkept.engines.standby.replica_follower import SOON
 from everkept.errors import EverkeptError
 from examples import examples

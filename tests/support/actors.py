@@ -22,7 +22,7 @@ import apsw
 from everkept.accounts.project_rule import ProjectRule
 from everkept.core.records import Where
 from everkept.core.sessions import Call, Session
-from everkept.engines.sqlite import connection, moves
+from everkept.engines.sqlite import connection, project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError
 from records import batch, entity, record_ref
@@ -176,7 +176,7 @@ def archive_restore_commit_and_die(folder: str, project: str) -> None:
 
 def die_while_archiving(folder: str, project: str) -> None:
     """When the file has moved, and the list of projects does not say so yet."""
-    moves._finish = lambda *_: os._exit(DIED)
+    project_lifecycle._finish = lambda *_: os._exit(DIED)
     asyncio.run(SqliteLibrary(Path(folder)).archive(project))
 
 
@@ -289,7 +289,7 @@ def crash_at_lines(folder: str, operation: str, every: int) -> None:
 
 # The lines of these modules are where a move can be cut in two.
 _MOVING = {
-    moves.__file__: None,
+    project_lifecycle.__file__: None,
     connection.__file__: {"transaction", "create", "fold", "migrate"},
 }
 DIED = 9

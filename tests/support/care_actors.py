@@ -16,8 +16,8 @@ from everkept.care.backup import restore
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
 from everkept.core.times import now
-from everkept.engines.sqlite.care import restore as sqlite_restore
-from everkept.engines.sqlite.care.care import SqliteCare
+from everkept.engines.sqlite import restore as sqlite_restore
+from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError
 from records import DAY_ONE, batch, entity, link, memory, note

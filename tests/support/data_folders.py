@@ -11,8 +11,8 @@ from everkept.care.backup import Backup, Restored, back_up, restore
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Ref, Where
 from everkept.core.times import now
-from everkept.engines.sqlite.care.care import SqliteCare
-from everkept.engines.sqlite.care.database_checks import LAST
+from everkept.engines.sqlite.care import SqliteCare
+from everkept.engines.sqlite.database_checks import LAST
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Unavailable
 from records import batch, entity, link, memory, note

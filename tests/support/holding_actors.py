@@ -17,7 +17,7 @@ from everkept.core.ports import Token
 from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
 from everkept.core.store_values import Holdings
-from everkept.engines.sqlite import catalog_data, moves
+from everkept.engines.sqlite import catalog, project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 from records import DAY_ONE, batch, entity
@@ -25,8 +25,8 @@ from records import DAY_ONE, batch, entity
 DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.
 STEPS = {
-    moves.__file__: {"discard", "make", "move_away", "move_back"},
-    catalog_data.__file__: {"_tell_file", "_write_down", "_write_projects", "_is_apart"},
+    project_lifecycle.__file__: {"discard", "make", "move_away", "move_back"},
+    catalog.__file__: {"_tell_file", "_write_down", "_write_projects", "_is_apart"},
 }
 LATER = DAY_ONE + 5  # microseconds: no thousandths alone
 

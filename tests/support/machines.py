@@ -19,8 +19,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Where
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
-from everkept.engines.postgres.migration import Layout
-from everkept.engines.postgres.schema import LAYOUT
+from everkept.engines.postgres.schema import LAYOUT, Layout
 from postgres_server import USER, Server
 from server_processes import HANG, HttpServer, command, environment
 

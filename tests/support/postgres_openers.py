@@ -5,14 +5,14 @@ import json
 import sys
 from typing import Any
 
-from everkept.engines.postgres.schema import database
+from everkept.engines.postgres.library import open_database
 
 
 def open_and_count(url: str, schema: str) -> None:
     """Says that it is there, waits for a word, opens it, and says how many stores it found."""
 
     async def run() -> int:
-        opened = database(url, schema)
+        opened = open_database(url, schema)
         try:
             return await opened.read(
                 lambda cursor: len(cursor.execute("SELECT number FROM stores").fetchall())

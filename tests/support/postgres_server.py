@@ -38,7 +38,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 import proxies
-from everkept.engines.postgres.addresses import Credentials
+from everkept.engines.postgres.connection import Credentials
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.schema import LAYOUT
 from postgres_supervisor import unprivileged

@@ -14,7 +14,7 @@ from everkept.engines.postgres.rows import DERIVED, FIELDS, kept, record_to
 from everkept.engines.postgres.schema import LAYOUT
 from everkept.engines.postgres.statements import Cursor, cursor_on
 from everkept.engines.postgres.vectors import put_vectors
-from everkept.engines.postgres.words import lexemes
+from everkept.engines.postgres.word_index import lexemes
 from postgres_server import shared
 from records import memory
 

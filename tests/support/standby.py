@@ -288,8 +288,8 @@ def over_server(
 
 def _on_surreal(url: str, namespace: str) -> Library:
     from everkept.engines.surreal.connection import Credentials
+    from everkept.engines.surreal.drivers import SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
-    from everkept.engines.surreal.remote import SocketConnection
     from surreal_server import PASSWORD, USER
 
     connection = SocketConnection(
@@ -299,8 +299,7 @@ def _on_surreal(url: str, namespace: str) -> Library:
 
 
 def _on_postgres(url: str, namespace: str) -> Library:
-    from everkept.engines.postgres.library import PostgresLibrary
-    from everkept.engines.postgres.schema import database
+    from everkept.engines.postgres.library import PostgresLibrary, open_database
 
-    opened = database(url, namespace, time_limit=3.0, connect_limit=3.0)
+    opened = open_database(url, namespace, time_limit=3.0, connect_limit=3.0)
     return PostgresLibrary(opened, mode="local-server", place=url)

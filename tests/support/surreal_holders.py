@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from everkept.engines.surreal.embedded import EmbeddedConnection
+from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.errors import EverkeptError
 
 NS, DB = "memory", "default"

@@ -29,7 +29,7 @@ import psutil
 import pytest
 
 import proxies
-from everkept.engines.surreal.remote import Credentials, SocketConnection
+from everkept.engines.surreal.drivers import Credentials, SocketConnection
 
 PROGRAM = str(Path(__file__).with_name("surreal_program.py"))
 PATIENCE = 60  # seconds; nothing takes that long unless it hangs

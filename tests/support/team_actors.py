@@ -4,7 +4,7 @@ import sys
 
 from everkept.cli.main import main
 from everkept.engines.postgres import schema
-from everkept.engines.postgres.migration import Layout
+from everkept.engines.postgres.schema import Layout
 
 # What an older program would leave as it is, because it does not know it.
 NEWER = Layout((*schema.LAYOUT.steps, ("ALTER TABLE records ADD COLUMN mood text DEFAULT 'calm'",)))

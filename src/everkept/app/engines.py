@@ -409,11 +409,10 @@ def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
     place = settings.database_url or ""
 
     def make() -> Library:
-        from everkept.engines.postgres.addresses import Credentials
-        from everkept.engines.postgres.library import PostgresLibrary
-        from everkept.engines.postgres.schema import database
+        from everkept.engines.postgres.connection import Credentials
+        from everkept.engines.postgres.library import PostgresLibrary, open_database
 
-        opened = database(
+        opened = open_database(
             place,
             settings.namespace,
             credentials=Credentials(settings.database_user or "", settings.database_password or ""),
@@ -432,7 +431,7 @@ def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Lib
     from everkept.engines.surreal.library import SurrealLibrary
 
     if not is_server(settings):
-        from everkept.engines.surreal.embedded import EmbeddedConnection
+        from everkept.engines.surreal.drivers import EmbeddedConnection
 
         in_memory = settings.deployment_mode == "embedded-memory"
         folder = None if in_memory else surreal_folder(settings)
@@ -469,8 +468,8 @@ def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "W
 
 def _served(settings: Settings, clock: Clock) -> Library:
     from everkept.core.locks import WaitingLock
+    from everkept.engines.surreal.drivers import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
-    from everkept.engines.surreal.remote import Credentials, SocketConnection
 
     address = settings.database_url or ""
     folder = standby_folder(settings)

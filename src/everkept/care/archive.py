@@ -23,7 +23,7 @@ from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
 
 if TYPE_CHECKING:
-    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care import SqliteCare
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -33,8 +33,8 @@ from everkept.errors import (
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.engines.sqlite.care.care import SqliteCare
-    from everkept.engines.sqlite.care.snapshot import Moment
+    from everkept.engines.sqlite.care import SqliteCare
+    from everkept.engines.sqlite.snapshot import Moment
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
 

@@ -31,7 +31,7 @@ from everkept.peers.peer_file import Roster
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
-    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care import SqliteCare
     from everkept.peers.client import Met
 
 ACCESS_LOG = "access log"

@@ -13,7 +13,7 @@ from everkept.settings import Settings
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care import SqliteCare
 
 
 def care_of(settings: Settings) -> "SqliteCare":
@@ -34,7 +34,7 @@ def care_of(settings: Settings) -> "SqliteCare":
             f"Everything is kept in {settings.engine} here: it has copies of its own.",
             hint="`everkept export` writes all of it into a file that `everkept import` takes.",
         )
-    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care import SqliteCare
 
     return SqliteCare(settings.data_dir)
 

@@ -27,7 +27,7 @@ from everkept.hooks.workspace import FOLDER, KEPT_DAYS, hooks_folder, prune, rec
 from everkept.settings import load
 
 if TYPE_CHECKING:
-    from everkept.engines.sqlite.care.care import SqliteCare
+    from everkept.engines.sqlite.care import SqliteCare
 
 CHECK = "hooks"
 WEEK = 7 * 86_400 * 1_000_000  # microseconds

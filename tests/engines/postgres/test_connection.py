@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from certificates import certificate
-from everkept.engines.postgres.addresses import Credentials, parsed
-from everkept.engines.postgres.connection import trust
+from everkept.engines.postgres.connection import Credentials, parsed, trust
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.statements import Cursor
 from everkept.errors import InvalidInput, Refused, StoreAway

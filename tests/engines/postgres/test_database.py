@@ -8,7 +8,7 @@ import pytest
 from psycopg import errors
 
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.migration import Layout
+from everkept.engines.postgres.schema import Layout
 from everkept.engines.postgres.statements import Cursor
 from everkept.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreAway
 from postgres_server import PATIENCE, Server

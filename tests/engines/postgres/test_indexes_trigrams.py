@@ -5,7 +5,7 @@ import pytest
 from everkept.core.questions import MatchText
 from everkept.core.records import Where
 from everkept.engines.postgres import indexes
-from everkept.engines.postgres.index_maintenance import IndexKeeper
+from everkept.engines.postgres.indexes import IndexKeeper
 from everkept.engines.postgres.queries import containing
 from postgres_server import shared
 from postgres_tables import Tables, said

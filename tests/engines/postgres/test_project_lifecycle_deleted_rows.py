@@ -8,7 +8,7 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Where
 from everkept.core.store_values import Holdings
-from everkept.engines.postgres.index_maintenance import IndexKeeper
+from everkept.engines.postgres.indexes import IndexKeeper
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.project_lifecycle import MANY
 from everkept.engines.postgres.store import PostgresStore

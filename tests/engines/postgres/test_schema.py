@@ -1,6 +1,7 @@
 """The tables of a library as they are given out."""
 
-from everkept.engines.postgres.schema import VERSION, database
+from everkept.engines.postgres.library import open_database
+from everkept.engines.postgres.schema import VERSION
 from everkept.engines.postgres.statements import Cursor
 from postgres_openers import open_and_count
 from postgres_server import Server, fresh_schema
@@ -14,7 +15,7 @@ def version(cursor: Cursor) -> str:
 
 
 async def test_the_tables_say_their_version(common: Server) -> None:
-    opened = database(common.url, fresh_schema())
+    opened = open_database(common.url, fresh_schema())
     try:
         assert int(await opened.read(version)) == VERSION
     finally:

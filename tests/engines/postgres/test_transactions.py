@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.migration import Layout
+from everkept.engines.postgres.schema import Layout
 from everkept.engines.postgres.statements import Cursor
 from postgres_server import Server
 from postgres_trips import Way

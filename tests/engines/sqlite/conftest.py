@@ -1,11 +1,15 @@
-"""A library on disk with one project, and the file of that project."""
+"""A library on disk with one project, its file, and a data folder with something of everything."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from data_folders import filled
+from everkept.care.findings import Patient
+from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.settings import load
 from records import batch, entity
 
 PROJECT_NAME = "project"
@@ -32,3 +36,14 @@ def path(library: SqliteLibrary, folder: Path) -> Path:
     """The file of the library's project."""
     [path] = (folder / "projects").glob("*.db")
     return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    filled(tmp_path / "data", "shop", "old", archived=("old",))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def patient(data: Path) -> Patient:
+    return Patient(load({"data_dir": data, "config": "none"}, {}), now)

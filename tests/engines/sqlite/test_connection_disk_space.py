@@ -73,7 +73,7 @@ async def test_a_project_that_has_no_room_is_refused_with_the_sizes(
     def refuse(*_: object) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    monkeypatch.setattr("everkept.engines.sqlite.moves.create", refuse)
+    monkeypatch.setattr("everkept.engines.sqlite.project_lifecycle.create", refuse)
     with pytest.raises(StorageFull) as caught:
         await library.create("another", "")
     assert caught.value.facts["free"] > 0

@@ -6,10 +6,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from everkept.engines.sqlite.connection import connect, create
+from everkept.engines.sqlite.connection import Connection, connect, create
 from everkept.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.sql import Connection
 from everkept.errors import Conflict, ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"

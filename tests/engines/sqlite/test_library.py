@@ -12,7 +12,7 @@ from everkept.core.ports import Embedded
 from everkept.core.records import Where
 from everkept.core.search_ports import Search
 from everkept.engines.sqlite import library as libraries
-from everkept.engines.sqlite import moves
+from everkept.engines.sqlite import project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError, ReadOnly
 from processes import Actor
@@ -116,14 +116,14 @@ async def test_a_move_whose_caller_gives_up_is_finished(
     library: SqliteLibrary, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_begun, may_go_on = threading.Event(), threading.Event()
-    transition = moves._transition
+    transition = project_lifecycle._transition
 
     def slow(*arguments: object) -> object:
         has_begun.set()
         may_go_on.wait()
         return transition(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(moves, "_transition", slow)
+    monkeypatch.setattr(project_lifecycle, "_transition", slow)
     arguments = ("made", "") if operation == "create" else ("project",)
     moving = asyncio.create_task(getattr(library, operation)(*arguments))
     await asyncio.to_thread(has_begun.wait)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Record, Update, Weights, Where
 from everkept.engines import vectors
-from everkept.engines.sqlite import filtered_top, nearness
+from everkept.engines.sqlite import nearness, search
 from everkept.engines.sqlite.connection import connect
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
@@ -109,7 +109,7 @@ async def test_reading_vectors_takes_little_more_memory_than_keeping_them(
     await store.commit(batch(*memories(count)))
     await embed(store, directions(count))
     connection = connect(next((folder / "projects").glob("*.db")), PROJECT)
-    index = nearness.Nearness(filtered_top.Sieve())
+    index = nearness.Nearness(search.Sieve())
     tracemalloc.start()
     index.catch_up(connection, MODEL)
     kept, most = tracemalloc.get_traced_memory()
@@ -172,8 +172,8 @@ async def test_vectors_without_signs_are_found_as_well(
 async def test_what_a_filter_lets_through_is_read_again_after_a_change(
     store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filtered_top, "SPARE", 0)
-    monkeypatch.setattr(filtered_top, "MOST_TRIED", 0)
+    monkeypatch.setattr(search, "SPARE", 0)
+    monkeypatch.setattr(search, "MOST_TRIED", 0)
     floats = directions(100)
     await store.commit(batch(*memories(100)))
     await embed(store, floats)
@@ -237,7 +237,7 @@ async def test_more_that_fit_than_are_looked_up_first_are_ranked_first(
     await store.commit(batch(*memories(300)))
     await embed(store, floats)
     for few in (5, 1_000):
-        monkeypatch.setattr(filtered_top, "FEW", few)
+        monkeypatch.setattr(search, "FEW", few)
         found = await near(store, floats[3], Where(sessions=("s3", "s4")), limit=12)
         every = expected(floats, floats[3], 300)
         assert found == [name for name in every if name[-1] in "34"][:12]

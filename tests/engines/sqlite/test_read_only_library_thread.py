@@ -7,11 +7,10 @@ import pytest
 from everkept.core.questions import CountLive
 from everkept.core.sync_runner import driven
 from everkept.engines.sqlite import commit
-from everkept.engines.sqlite.connection import connect, create, log_of, transaction
+from everkept.engines.sqlite.connection import Connection, connect, create, log_of, transaction
 from everkept.engines.sqlite.queries import count
 from everkept.engines.sqlite.read_only_library import InlineDatabase
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.sql import Connection
 from everkept.errors import Conflict, ReadOnly, StoreBusy, StoreDamaged
 from processes import acting
 from records import batch, entity

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Ref, Update, Weights, Where
 from everkept.core.store_values import Stock
-from everkept.engines.sqlite import filtered_top, purge
+from everkept.engines.sqlite import purge, search
 from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import AbsentStore
@@ -93,7 +93,7 @@ async def test_filters_of_others_do_not_outlive_what_they_were_made_of(
     handles: Handles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where few of many fit, the keys of those that fit are remembered."""
-    monkeypatch.setattr(filtered_top, "MOST_TRIED", 0)
+    monkeypatch.setattr(search, "MOST_TRIED", 0)
     rare = Where(min_importance=0.9)
     told = [memory(f"red {n}", importance=0.1) for n in range(MANY)]
     await handles.mine.commit(batch(*told))

@@ -17,12 +17,11 @@ from everkept.core.records import Edit, Restore, Update, Weights, Where
 from everkept.core.search_ports import Search
 from everkept.core.store_values import Stock
 from everkept.core.upstreams import Usage
-from everkept.engines.sqlite import filtered_top, queries, vectors
-from everkept.engines.sqlite.connection import connect, create
+from everkept.engines.sqlite import queries, search, vectors
+from everkept.engines.sqlite.connection import Connection, Rows, connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
-from everkept.engines.sqlite.sql import Connection, Rows
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ReadOnly
 from everkept.language.words import parse_query
@@ -282,7 +281,7 @@ def test_records_are_found_by_their_ids_without_sorting_them(
 def test_the_keys_of_all_that_fit_are_read_from_an_index(
     explained: Any, where: Where, index: str
 ) -> None:
-    filtered_top._all_keys(explained, where)
+    search._all_keys(explained, where)
     assert f"USING COVERING INDEX {index} " in explained.plan
 
 

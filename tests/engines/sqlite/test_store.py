@@ -11,11 +11,10 @@ import pytest
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Update, Where
-from everkept.engines.sqlite.connection import connect, create
+from everkept.engines.sqlite.connection import Connection, connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
 from everkept.errors import StorageFull, StoreDamaged, StoreTooNew
 from processes import acting, said_by

@@ -9,10 +9,9 @@ import pytest
 from everkept.core.questions import MatchText
 from everkept.core.records import Delete, Match, Restore, Update, Where
 from everkept.engines.sqlite import queries
-from everkept.engines.sqlite.connection import create
+from everkept.engines.sqlite.connection import Connection, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
 from records import DAY_ONE, batch, entity, link, note, record_ref
 

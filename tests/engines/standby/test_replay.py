@@ -1,288 +1,318 @@
-"""What accounts wrote while the database was away, as they may write it when it is back."""
-
 import asyncio
-from collections.abc import AsyncIterator
+import random
 from pathlib import Path
 
 import pytest
 
-from accounts import account_called
-from everkept.accounts.account_library import GuardedLibrary, home_name
-from everkept.accounts.accounts import Accounts
-from everkept.accounts.grants import rights_of
-from everkept.core.accounts import Account, acting_as
+from everkept.core.ports import Library
 from everkept.core.projects import Project
-from everkept.core.records import Where
-from everkept.core.search_ports import Search
+from everkept.core.records import Delete, Restore, Where
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.standby.journal import Journal
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal import Counts, Journal
 from everkept.engines.standby.journal_acts import (
-    HISTORY,
     USER,
-    Act,
     ArchiveProject,
-    AssignWorkspace,
     Commit,
     CreateProject,
-    RestoreProject,
     SetNote,
-    SwitchProject,
     store_of,
 )
 from everkept.engines.standby.replay import Replayed, replay
-from everkept.errors import NotFound
-from journal_replay import project
-from records import DAY_ONE, batch, entity, note
-from standby import Standing, standing_by
+from everkept.errors import (
+    EverkeptError,
+    InvalidInput,
+    QueryTimeout,
+    ReadOnly,
+    Refused,
+    StorageFull,
+    StoreAway,
+    StoreBusy,
+    Unavailable,
+)
+from journal_replay import ATLAS, replayed
+from processes import acting
+from records import batch, entity, note, record_ref
+
+KILLED_AT = (500, 4_900)  # lines of a replay, which takes five thousand for ten acts
 
 
-@pytest.fixture
-async def standing(tmp_path: Path) -> AsyncIterator[Standing]:
-    """With a project that Anna may write in, all of it copied."""
-    async with standing_by(tmp_path) as standing:
-        shop = await standing.library.create("shop", "")
-        accounts = Accounts(standing.library, standing.clock)
-        await accounts.create_token("anna", "")
-        await accounts.grant("anna", shop, "write")
-        await standing.followed()
-        yield standing
+async def test_progress_is_told(journal: Journal, library: Library) -> None:
+    for number in range(3):
+        await journal.append(SetNote(str(number), "v"))
+    told: list[tuple[int, int]] = []
+    await replay(journal, library, on_progress=lambda *numbers: told.append(numbers))
+    assert told == [(3, 0)]
 
 
-async def in_database(standing: Standing, name: str = "shop") -> list[str]:
-    return [record.id for record in await (await standing.stored(name)).scan(Where())]
-
-
-async def anna(standing: Standing) -> Account:
-    """As the server knows her that takes her writes."""
-    return await account_called(standing.library, "anna")
-
-
-async def write(standing: Standing, record_id: str, *, as_account: bool = True) -> None:
-    guarded = GuardedLibrary(standing.library, standing.clock)
-    with acting_as(await anna(standing) if as_account else None):
-        _, store = await guarded.open("shop")
-        await store.commit(batch(entity(record_id), at=standing.clock()))
-
-
-async def write_own(standing: Standing, record_id: str) -> None:
-    with acting_as(await anna(standing)):
-        store = await GuardedLibrary(standing.library, standing.clock).user()
-        await store.commit(batch(entity(record_id), at=standing.clock()))
-
-
-def elsewhere(standing: Standing) -> Accounts:
-    """Who may do what, as somebody changes it at another server."""
-    return Accounts(standing.database, standing.clock)
-
-
-async def reasons(standing: Standing) -> list[tuple[str | None, str]]:
-    return [(each.account, each.reason) for each in await standing.journal.aside()]
-
-
-async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(
-    standing: Standing,
+async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(
+    journal: Journal, library: Library
 ) -> None:
-    await standing.goes()
-    await write(standing, "first")
-    await write_own(standing, "own")  # the first that is hers alone: its store is made for it
-    await write(standing, "second")
-    await standing.returns()
-    assert await in_database(standing) == ["first", "second"]
-    assert await in_database(standing, home_name("user", "anna")) == ["own"]
-    assert await reasons(standing) == []
+    user = await library.user()
+    await user.commit(batch(entity("Ada")))
+    await user.commit(batch(Delete(record_ref("Ada"))))
+    lost = Commit(USER, batch(note("Ada", "an orphan"), key="k"))
+    done = await replayed(journal, library, lost, SetNote("after", "v"))
+    assert (done, await library.note("after")) == (Replayed(1, 1), "v")
+    [aside] = await journal.aside()
+    assert (aside.act, "Ada" in aside.reason) == (lost, True)
 
 
-async def test_what_a_removed_account_writes_is_set_aside_and_the_rest_goes_on(
-    standing: Standing,
+async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(
+    journal: Journal, library: Library
 ) -> None:
-    await standing.goes()
-    await write(standing, "hers")
-    await write(standing, "owners", as_account=False)
-    await write_own(standing, "own")
-    await elsewhere(standing).remove_user("anna")
-    await standing.returns()
-    assert await in_database(standing) == ["owners"]
-    with pytest.raises(NotFound):
-        await standing.database.open(home_name("user", "anna"))
-    assert await reasons(standing) == [("anna", "The account anna was removed meanwhile.")] * 3
+    await replayed(journal, library, Commit(USER, batch(note("Ada", "early"))))
+    user = await library.user()
+    await user.commit(batch(entity("Ada")))
+    [aside] = await journal.aside()
+    await journal.retry_aside(aside.seq)
+    assert await replayed(journal, library) == Replayed(1, 0)
+    assert [each.id for each in await user.scan(Where())] == ["Ada", "early"]
 
 
-@pytest.mark.parametrize("becomes", ["read", "none"])
-async def test_what_is_written_without_a_grant_is_set_aside_until_there_is_one_again(
-    standing: Standing, becomes: str
+async def test_what_takes_back_a_commit_names_it_as_the_database_does(
+    journal: Journal, library: Library
 ) -> None:
-    await standing.goes()
-    await write(standing, "hers")
-    shop = await standing.database.project("shop")
-    if becomes == "read":
-        await elsewhere(standing).grant("anna", shop, "read")
-    else:
-        await elsewhere(standing).revoke("anna", shop)
-    await standing.returns()
-    assert await in_database(standing) == []
-    [aside] = await standing.journal.aside()
-    assert "may not write in" in aside.reason
-    await elsewhere(standing).grant("anna", shop, "write")
-    await standing.journal.retry_aside(aside.seq)
-    await replay(
-        standing.journal, standing.database, on_progress=lambda *_: None, rights_of=rights_of
-    )
-    assert await in_database(standing) == ["hers"]
-    assert await reasons(standing) == []
+    user = await library.user()
+    await user.commit(batch(entity("theirs")))
+    await user.commit(batch(entity("theirs too")))
+    await journal.append(Commit(USER, batch(entity("Ada"))), 2)
+    await journal.append(Commit(USER, batch(Delete(record_ref("Ada")), undoes=2)), 3)
+    await journal.append(Commit(USER, batch(Delete(record_ref("theirs")), undoes=1)), 4)
+    await replay(journal, library, on_progress=lambda *_: None)
+    assert [change.undoes for change in await user.changes()] == [None, None, None, 3, 1]
 
 
-async def test_another_account_of_the_same_name_gets_nothing_of_the_first(
-    standing: Standing,
+async def test_what_takes_back_something_that_was_set_aside_names_nothing(
+    journal: Journal, library: Library
 ) -> None:
-    await standing.goes()
-    await write(standing, "hers")
-    await write_own(standing, "own")
-    await elsewhere(standing).remove_user("anna")
-    await elsewhere(standing).create_token("anna", "")
-    await elsewhere(standing).grant("anna", await standing.database.project("shop"), "write")
-    await standing.returns()
-    assert await in_database(standing) == []
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    await journal.append(Commit(USER, batch(note("gone", "orphan"))), 1)
+    await journal.append(Commit(USER, batch(entity("Ada"), undoes=1)), 2)
+    await replay(journal, library, on_progress=lambda *_: None)
+    [change] = await (await library.user()).changes()
+    assert change.undoes is None
 
 
-async def test_what_a_removed_account_writes_later_is_not_its_namesakes(
-    standing: Standing,
+@pytest.mark.parametrize("error", [StoreAway, QueryTimeout, StoreBusy, StorageFull, ReadOnly])
+async def test_a_database_that_goes_away_again_finds_the_act_still_waiting(
+    journal: Journal, error: type[EverkeptError]
 ) -> None:
-    here = Accounts(standing.library, standing.clock)
-    _, secret = await here.create_token("anna", "phone")
-    await standing.followed()
-    await standing.goes()
-    await elsewhere(standing).remove_user("anna")
-    await elsewhere(standing).create_token("anna", "")
-    await elsewhere(standing).grant("anna", await standing.database.project("shop"), "write")
-    first = await here.admitted(secret)  # this server has not heard of it
-    assert isinstance(first, Account)
-    guarded = GuardedLibrary(standing.library, standing.clock)
-    with acting_as(first):
-        for store in ((await guarded.open("shop"))[1], await guarded.user()):
-            await store.commit(batch(entity("hers"), at=standing.clock()))
-    await standing.returns()
-    assert await in_database(standing) == []
-    with pytest.raises(NotFound):
-        await standing.database.open(home_name("user", "anna"))
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    class Going(MemoryLibrary):
+        async def set_note(self, key: str, value: str | None) -> None:
+            if key == "second":
+                raise error("It went.")
+            await super().set_note(key, value)
+
+    await journal.append(SetNote("first", "v"))
+    second = await journal.append(SetNote("second", "v"))
+    with pytest.raises(error):
+        await replayed(journal, Going())
+    assert [entry.seq for entry in await journal.pending()] == [second]
 
 
-async def test_no_clock_decides_who_wrote_something(standing: Standing) -> None:
-    ahead = Accounts(standing.library, lambda: standing.clock() + 60_000_000)
-    await ahead.create_token("ben", "")
-    await ahead.grant("ben", await standing.library.project("shop"), "write")
-    await standing.followed()
-    await standing.goes()
-    with acting_as(await account_called(standing.library, "ben")):
-        _, store = await GuardedLibrary(standing.library, standing.clock).open("shop")
-        await store.commit(batch(entity("bens"), at=standing.clock()))
-    await standing.returns()
-    assert await in_database(standing) == ["bens"]
-    assert await reasons(standing) == []
+class Failing(MemoryLibrary):
+    """What is noted as "bad" fails so often."""
+
+    def __init__(self, error: Exception, times: int = 1_000) -> None:
+        super().__init__()
+        self.error = error
+        self.left = times
+        self.is_away = False
+
+    async def set_note(self, key: str, value: str | None) -> None:
+        if key == "bad" and self.left:
+            self.left -= 1
+            raise self.error
+        await super().set_note(key, value)
+
+    async def note(self, key: str) -> str | None:
+        if self.is_away:
+            raise self.error
+        return await super().note(key)
 
 
-class Removing(MemoryLibrary):
-    """Where somebody is removed, something happens before their searches are looked at."""
-
-    async def happens(self) -> None: ...
-
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        await self.happens()
-        return await super().searches(session=session, limit=limit)
-
-
-async def test_what_comes_in_the_midst_of_a_removal_is_set_aside(tmp_path: Path) -> None:
-    database = Removing(lambda: DAY_ONE)
-    async with standing_by(tmp_path, database) as standing:
-        await Accounts(standing.library, standing.clock).create_token("anna", "")
-        await standing.followed()
-        await standing.goes()
-        await write_own(standing, "own")
-        database.happens = standing.returns
-        await elsewhere(standing).remove_user("anna")
-        with pytest.raises(NotFound):
-            await database.open(home_name("user", "anna"))
-        assert len(await reasons(standing)) == 2
-
-
-async def test_the_reason_names_no_text_of_an_account(journal: Journal) -> None:
-    library = MemoryLibrary()
-    await Accounts(library, lambda: DAY_ONE).create_token("anna", "")
-    home = await library.create(home_name("user", "anna"), "")
-    orphan = Commit(store_of(home.id), batch(note("a private name", "an orphan")))
-    anna = await account_called(library, "anna")
-    await journal.append(orphan, account="anna", account_id=anna.id)
-    await journal.append(Commit(USER, batch(note("the owner's name", "an orphan"))))
-    await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
-    hers, owners = [each.reason for each in await journal.aside()]
-    assert hers == "The database would not take it (conflict)."
-    assert "the owner's name" in owners
-
-
-OWN = project("website (anna)", "own-id")
-SHARED = project("shop", "shared-id")
-ANNAS = project(home_name("user", "anna"), "home-id")
-BENS = project(home_name("user", "ben"), "bens-id")
-
-
-def commit(to: Project) -> Commit:
-    return Commit(store_of(to.id), batch(entity("Ada")))
+BAD, GOOD = SetNote("bad", "v"), SetNote("good", "v")
 
 
 @pytest.mark.parametrize(
-    ("act", "may"),
+    ("error", "reason"),
     [
-        (commit(OWN), True),
-        (commit(SHARED), True),
-        (commit(ANNAS), True),
-        (commit(BENS), False),
-        (Commit(USER, batch(entity("Ada"))), False),
-        (Commit(HISTORY, batch(entity("Ada"))), False),
-        (ArchiveProject(OWN.id, OWN.name), True),
-        (ArchiveProject(SHARED.id, SHARED.name), False),
-        (RestoreProject(OWN.id, OWN.name), True),
-        (SwitchProject(SHARED.id, SHARED.name, True, DAY_ONE), False),
-        (SwitchProject(OWN.id, OWN.name, True, DAY_ONE), True),
-        (AssignWorkspace("account:anna:/x", OWN.id), True),
-        (AssignWorkspace("/x", SHARED.id), False),
-        (CreateProject(project(home_name("history", "anna"), "new-id")), True),
-        (CreateProject(project(home_name("history", "ben"), "new-id")), False),
-        (CreateProject(project("another", "new-id")), False),
-        (ArchiveProject(ANNAS.id, ANNAS.name), False),
-        (SetNote("key", "value"), False),
+        (InvalidInput("It has a character."), "It has a character."),
+        (Unavailable("It refuses messages of that size."), "It refuses messages of that size."),
+        (RuntimeError("SurrealDB refused statement 3"), "RuntimeError: SurrealDB refused"),
+        (RuntimeError("x" * 10_000), "RuntimeError: x"),
     ],
 )
-async def test_an_act_needs_the_right_to_it(journal: Journal, act: Act, may: bool) -> None:
-    library = MemoryLibrary(lambda: DAY_ONE)
-    accounts = Accounts(library, lambda: DAY_ONE)
-    await accounts.create_token("anna", "")
-    for each in (OWN, SHARED, ANNAS, BENS):
-        await library.create(each.name, "", project_id=each.id)
-    await accounts.grant("anna", SHARED, "write")
-    await library.set_note(f"account.grant.anna/{OWN.id}", '{"access": "own", "name": "website"}')
-    anna = await account_called(library, "anna")
-    await journal.append(act, account="anna", account_id=anna.id)
-    done = await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
-    assert done == (Replayed(1, 0) if may else Replayed(0, 1))
+async def test_what_the_database_will_never_take_is_set_aside(
+    journal: Journal, error: Exception, reason: str
+) -> None:
+    library = Failing(error)
+    assert await replayed(journal, library, BAD, GOOD) == Replayed(1, 1)
+    [aside] = await journal.aside()
+    assert (aside.act, aside.reason.startswith(reason)) == (BAD, True)
+    assert len(aside.reason) < 1_000
+    assert await library.note("good") == "v"
 
 
-async def test_where_nobody_knows_of_accounts_nothing_of_them_is_made(journal: Journal) -> None:
-    await journal.append(Commit(USER, batch(entity("Ada"))), account="anna")
-    assert await replay(journal, MemoryLibrary(), on_progress=lambda *_: None) == Replayed(0, 1)
+async def test_what_fails_once_is_tried_again(journal: Journal) -> None:
+    assert await replayed(journal, Failing(RuntimeError("odd"), 1), BAD) == Replayed(1, 0)
 
 
-async def test_two_calls_at_once_are_each_written_by_their_own(standing: Standing) -> None:
-    await standing.goes()
-    await asyncio.gather(
-        write(standing, "hers"),
-        write(standing, "owners", as_account=False),
-        write_own(standing, "x"),
+async def test_a_failure_that_repeats_itself_is_told_once(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == Replayed(0, 3)
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "a write that waited was set aside"
+    ]
+
+
+@pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreAway, 10)])
+async def test_what_the_database_fails_over_again_and_again_holds_nobody_up(
+    journal: Journal, error: type[EverkeptError], times: int
+) -> None:
+    library = Failing(error("It did not answer."))
+    await journal.append(BAD)
+    await journal.append(GOOD)
+    for _ in range(times - 1):
+        with pytest.raises(error):
+            await replayed(journal, library)
+        await journal.close()  # as after a new start
+    assert await replayed(journal, library) == Replayed(1, 1)
+    [aside] = await journal.aside()
+    assert aside.reason == "It did not answer."
+    library.left = 0
+    await journal.retry_aside(aside.seq)
+    assert await replayed(journal, library) == Replayed(1, 0)
+
+
+@pytest.mark.parametrize("error", [QueryTimeout, StoreAway])
+async def test_an_act_is_not_blamed_for_a_database_that_answers_nothing(
+    journal: Journal, error: type[EverkeptError]
+) -> None:
+    library = Failing(error("It did not answer."))
+    library.is_away = True
+    await journal.append(BAD)
+    for _ in range(20):
+        with pytest.raises(error):
+            await replayed(journal, library)
+    assert journal.counts() == Counts(1, 0)
+
+
+async def test_nothing_is_set_aside_while_the_database_refuses_everything(
+    journal: Journal,
+) -> None:
+    library = Failing(Refused("The password is wrong."))
+    library.is_away = True
+    with pytest.raises(Refused):
+        await replayed(journal, library, BAD)
+    assert journal.counts() == Counts(1, 0)
+
+
+async def test_what_was_done_before_the_database_went_is_not_done_again(journal: Journal) -> None:
+    library = Failing(StoreAway("It went."), 1)
+    acts = [Commit(USER, batch(entity(name))) for name in ("a", "b")]
+    with pytest.raises(StoreAway):
+        await replayed(journal, library, *acts, BAD)
+    assert journal.counts() == Counts(1, 0)
+    assert await replayed(journal, library) == Replayed(1, 0)
+    assert await (await library.user()).revision() == 2
+
+
+async def test_a_group_takes_as_many_as_wait(journal: Journal, library: Library) -> None:
+    for number in range(250):
+        await journal.append(Commit(USER, batch(entity(str(number)))))
+    told: list[tuple[int, int]] = []
+    done = await replay(journal, library, on_progress=lambda *numbers: told.append(numbers))
+    assert (done, told[-1]) == (Replayed(250, 0), (250, 0))
+    assert len(told) < 50
+    found = await (await library.user()).scan(Where())
+    assert [each.id for each in found] == [str(number) for number in range(250)]
+
+
+async def test_what_ends_a_project_leaves_nothing_to_begin_again(journal: Journal) -> None:
+    """Who is killed in the middle of it would find no place for the commit at the next start."""
+    waiting: list[int] = []
+
+    class Watched(MemoryLibrary):
+        async def archive(self, name: str) -> Project:
+            waiting.append(journal.counts().waiting)
+            return await super().archive(name)
+
+    acts = (
+        CreateProject(ATLAS),
+        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        ArchiveProject(ATLAS.id, "atlas"),
     )
-    by_id = {
-        step.item.id: entry.account
-        for entry in await standing.journal.pending()
-        if isinstance(entry.act, Commit)
-        for step in entry.act.batch.steps
-    }
-    assert by_id == {"hers": "anna", "owners": None, "x": "anna"}
+    assert await replayed(journal, Watched(), *acts) == Replayed(3, 0)
+    assert waiting == [1]
+
+
+async def test_what_is_appended_during_a_replay_is_done_too(
+    journal: Journal, library: Library
+) -> None:
+    appended = asyncio.Event()
+
+    async def append() -> None:
+        for number in range(20):
+            await journal.append(Commit(USER, batch(entity(f"late-{number}"))))
+        appended.set()
+
+    await journal.append(Commit(USER, batch(entity("first"))))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(append())
+        while not appended.is_set() or journal.counts().waiting:
+            await replay(journal, library, on_progress=lambda *_: None)
+    found = [each.id for each in await (await library.user()).scan(Where())]
+    assert found == ["first", *(f"late-{number}" for number in range(20))]
+
+
+async def acts_in_a_row(journal: Journal, number_of_acts: int) -> list[str]:
+    """Each is about the record of the one before, and each would leave a trace if done twice."""
+    atlas, away = store_of(ATLAS.id), record_ref("0")
+    await journal.append(CreateProject(ATLAS))
+    await journal.append(Commit(atlas, batch(entity("0"), entity("1"))), 1)
+    for number in range(2, number_of_acts):
+        made = note(str(number - 1), str(number))
+        planned = batch(made, Delete(away), Restore(away))
+        await journal.append(Commit(atlas, planned), number)
+    return [str(number) for number in range(number_of_acts)]
+
+
+async def test_a_replay_that_is_killed_again_and_again_does_each_act_once(
+    journal: Journal, tmp_path: Path
+) -> None:
+    expected = await acts_in_a_row(journal, 10)
+    chosen = random.Random(8)
+    path, folder = tmp_path / "journal.db", tmp_path / "database"
+    name = "journal_actors:replay_and_die"
+    for _ in range(12):
+        with acting(name, path, folder, chosen.randint(*KILLED_AT)) as actor:
+            actor.process.communicate(timeout=60)
+    with acting("journal_actors:replay_all", path, folder) as last:
+        last.finish()
+    await once_and_in_order(journal, folder, expected)
+
+
+async def test_two_processes_that_replay_at_once_do_each_act_once(
+    journal: Journal, tmp_path: Path
+) -> None:
+    expected = await acts_in_a_row(journal, 50)
+    path, folder = tmp_path / "journal.db", tmp_path / "database"
+    name = "journal_actors:replay_all"
+    with acting(name, path, folder) as one, acting(name, path, folder) as two:
+        assert [one.hear(), two.hear()] == ["ready", "ready"]
+        one.tell()
+        two.tell()
+        done = [each.finish()[-1] for each in (one, two)]
+    assert [sum(numbers) for numbers in zip(*done, strict=True)] == [50, 0]
+    await once_and_in_order(journal, folder, expected)
+
+
+async def once_and_in_order(journal: Journal, folder: Path, expected: list[str]) -> None:
+    assert (await journal.aside(), journal.counts()) == ([], Counts(0, 0))
+    library = SqliteLibrary(folder)
+    _, store = await library.open("atlas")
+    assert [each.id for each in await store.scan(Where())] == expected
+    assert await store.revision() == len(expected) - 1
+    await library.close()

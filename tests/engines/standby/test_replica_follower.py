@@ -12,6 +12,7 @@ from everkept.core.store_values import Stock
 from everkept.core.times import Clock, now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby import replica_follower
+from everkept.engines.standby.replica import LINEAGE, OWN
 from everkept.engines.standby.replica_follower import (
     ALL_EVERY,
     LEVEL_AT,
@@ -19,7 +20,6 @@ from everkept.engines.standby.replica_follower import (
     NOTED_EVERY,
     SOON,
 )
-from everkept.engines.standby.replica_origin import LINEAGE, OWN
 from everkept.errors import StorageFull
 from records import DAY_ONE, batch, entity, note
 from standby import EVERY, Standing, standing_by

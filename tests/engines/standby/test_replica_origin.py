@@ -14,8 +14,8 @@ from everkept.core.store_values import Holdings
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby import replica_follower
+from everkept.engines.standby.replica import LINEAGE, named
 from everkept.engines.standby.replica_follower import ALL_EVERY
-from everkept.engines.standby.replica_origin import LINEAGE, named
 from everkept.errors import Refused, StorageFull
 from records import DAY_ONE, batch, entity, note
 from standby import EVERY, Standing, standing_by

@@ -11,7 +11,7 @@ from everkept.core.ports import Embedded, RecordStore
 from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
 from everkept.core.store_values import Stock
-from everkept.engines.standby.availability import MAKING_WAY
+from everkept.engines.standby.failover import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from records import batch, entity, link, note, record_ref
 from standby import PATIENCE, Standing, standing_by

@@ -8,9 +8,9 @@ import pytest
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Record, Restore, Update, Where
 from everkept.engines.surreal import connection as trying
-from everkept.engines.surreal import embedded
-from everkept.engines.surreal.embedded import EmbeddedConnection
-from everkept.engines.surreal.failures import DiskFailed
+from everkept.engines.surreal import drivers
+from everkept.engines.surreal.connection import DiskFailed
+from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.errors import Conflict, StoreAway, StoreBusy, Unavailable
 from everkept.values import replace
 from records import batch, entity, link, memory, note, record_ref
@@ -170,7 +170,7 @@ async def test_a_commit_of_which_nothing_can_be_learned_is_told_so(namespace: Sh
 async def test_a_commit_that_ends_late_is_told_as_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "LONGER", 1)
+    monkeypatch.setattr(drivers, "LONGER", 1)
     slow = SlowConnection(EmbeddedConnection(tmp_path, "memory", time_limit=2))
     store = store_over(slow)
     await store.commit(batch(entity("Ada")))

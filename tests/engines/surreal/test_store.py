@@ -9,7 +9,7 @@ from everkept.core.ports import Embedded, RecordStore, Token
 from everkept.core.projects import Project
 from everkept.core.records import Delete, Ref, Update, Weights, Where
 from everkept.core.store_values import Access, Holdings, Stock
-from everkept.engines.surreal.embedded import EmbeddedConnection
+from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.language.words import parse_query
 from records import DAY_ONE, batch, entity, link, memory, note

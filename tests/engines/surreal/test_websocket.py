@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from everkept.engines.surreal.remote import Credentials, SocketConnection
+from everkept.engines.surreal.drivers import Credentials, SocketConnection
 from everkept.errors import StorageFull, StoreAway
 from surreal_server import PATIENCE
 

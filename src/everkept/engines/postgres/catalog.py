@@ -12,8 +12,8 @@ from everkept.core.search_ports import KEPT_SEARCHES, Search
 from everkept.core.store_values import PASSING
 from everkept.core.text import clipped, digest
 from everkept.core.upstreams import Usage, summed
-from everkept.engines.postgres.notifications import note_change
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.engines.postgres.transactions import note_change
 from everkept.errors import Conflict, InvalidInput, NotFound
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from everkept.core.records import Batch, Change, Link, Record
 from everkept.core.sync_runner import driven
 from everkept.engines.commit_plan import Foreseen, Plan, ages_of, plan
-from everkept.engines.postgres.counts import Growth
+from everkept.engines.postgres.indexes import Growth
 from everkept.engines.postgres.queries import change_numbered
 from everkept.engines.postgres.rows import RECORD_COLUMNS, Row, edge_hash, kept, kept_all, name_hash
 from everkept.engines.postgres.schema import PREFIX
@@ -34,7 +34,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.word_updates import Shift
+from everkept.engines.stored_text import Shift
 from everkept.errors import Conflict
 from everkept.values import replace
 

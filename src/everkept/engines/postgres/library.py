@@ -1,6 +1,7 @@
 """The library on PostgreSQL: one schema has the catalogue and the records of every store."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
@@ -14,14 +15,42 @@ from everkept.core.store_values import Holdings
 from everkept.core.times import Clock, now
 from everkept.core.upstreams import Usage
 from everkept.engines.postgres import catalog, project_lifecycle
+from everkept.engines.postgres import schema as tables
 from everkept.engines.postgres.catalog import check, is_storable, no_such
-from everkept.engines.postgres.database import Database, Work
-from everkept.engines.postgres.index_maintenance import IndexKeeper
+from everkept.engines.postgres.connection import Credentials
+from everkept.engines.postgres.database import CONNECT_LIMIT, TIME_LIMIT, Database, Work
+from everkept.engines.postgres.indexes import IndexKeeper
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.store import PostgresStore, authors_in
 from everkept.errors import ProjectArchived
+from everkept.values import replace
 
 T = TypeVar("T")
+
+
+def open_database(
+    url: str,
+    schema: str,
+    *,
+    credentials: Credentials | None = None,
+    ca: Path | None = None,
+    time_limit: float = TIME_LIMIT,
+    connect_limit: float = CONNECT_LIMIT,
+    founds: bool = True,
+) -> Database:
+    """Open a schema whose tables are made or brought up to date before the first answer.
+
+    One that `founds` nothing refuses a schema in which there are none.
+    """
+    return Database(
+        url,
+        schema,
+        layout=replace(tables.LAYOUT, founds=founds),
+        credentials=credentials,
+        ca=ca,
+        time_limit=time_limit,
+        connect_limit=connect_limit,
+    )
 
 
 class PostgresLibrary(TableLibrary):

@@ -31,7 +31,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.word_updates import Shift
+from everkept.engines.stored_text import Shift
 from everkept.errors import EverkeptError
 
 # Small numbers of dead entries would stay in the indexes, and some of these have words.

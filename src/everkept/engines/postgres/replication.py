@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from everkept.core.records import Link, Record
 from everkept.core.store_values import Stock
 from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
-from everkept.engines.postgres.counts import Growth
+from everkept.engines.postgres.indexes import Growth
 from everkept.engines.postgres.purge import Losses, erase
 from everkept.engines.postgres.rows import kept, kept_all
 from everkept.engines.postgres.statements import Cursor, ask
@@ -32,7 +32,7 @@ from everkept.engines.postgres.writes import (
     update,
     written,
 )
-from everkept.engines.word_updates import Shift
+from everkept.engines.stored_text import Shift
 from everkept.values import Value
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"

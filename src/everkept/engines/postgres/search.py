@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from everkept.core.questions import MatchWords, MeasureWords
 from everkept.core.records import Match, Weights
-from everkept.engines.postgres.filters import condition
-from everkept.engines.postgres.rows import given
+from everkept.engines.postgres.rows import condition, given
 from everkept.engines.postgres.schema import NAMED
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
-from everkept.engines.postgres.words import (
+from everkept.engines.postgres.word_index import (
     COLUMNS,
     CONTEXT,
     NAME,

@@ -16,10 +16,9 @@ from everkept.core.records import Batch, Change, Link, Record
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.core.store_values import Access, Purged
 from everkept.core.times import Clock, now
-from everkept.engines.postgres import commit, counts, purge, queries, replication, search, vectors
-from everkept.engines.postgres.counts import Growth
+from everkept.engines.postgres import commit, purge, queries, replication, search, vectors
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.index_maintenance import IndexKeeper
+from everkept.engines.postgres.indexes import Growth, IndexKeeper
 from everkept.engines.postgres.rows import RECORD_COLUMNS, kept
 from everkept.engines.postgres.statements import LARGEST, Cursor, ask
 from everkept.engines.postgres.writes import (
@@ -30,7 +29,7 @@ from everkept.engines.postgres.writes import (
     new_words,
     state,
 )
-from everkept.engines.word_updates import Shift
+from everkept.engines.stored_text import Shift
 from everkept.errors import InvalidInput, NotFound
 
 K = TypeVar("K")
@@ -158,7 +157,7 @@ Authors = Round[int, list[str]]  # by the number of a store
 
 def authors_in(database: Database) -> Authors:
     """For all stores there."""
-    return Round(lambda stores: database.read(lambda cursor: counts.authors(cursor, stores)))
+    return Round(lambda stores: database.read(lambda cursor: queries.authors(cursor, stores)))
 
 
 Q = TypeVar("Q")
@@ -261,7 +260,7 @@ class PostgresStore(TableStore):
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
-            await self._write(lambda cursor: counts.note_accesses(cursor, self.number, upkeep))
+            await self._write(lambda cursor: queries.note_accesses(cursor, self.number, upkeep))
 
     async def _restock(self, upkeep: questions.Restock) -> None:
         stock = upkeep.stock
@@ -328,24 +327,24 @@ class PostgresStore(TableStore):
         questions.CountSources: _reads(queries.sources_of),
         questions.GetLinks: _reads_some(queries.get_links, list[Link]),
         questions.ScanLinks: _reads(queries.scan_links),
-        questions.CountLive: _reads(counts.count),
-        questions.CountRecords: _reads(counts.how_many),
+        questions.CountLive: _reads(queries.count),
+        questions.CountRecords: _reads(queries.how_many),
         questions.ReadChanges: _reads(queries.changes),
         questions.ReadHistory: _reads(queries.history),
         questions.GetRevision: _get_revision,
         questions.GetStamp: _get_stamp,
         questions.FindFaults: _find_faults,
-        questions.TallyRecords: _reads(counts.tally),
-        questions.ListScopes: _reads(counts.scopes),
+        questions.TallyRecords: _reads(queries.tally),
+        questions.ListScopes: _reads(queries.scopes),
         questions.ListAuthors: _list_authors,
         questions.MeasureWords: _reads(search.frequencies),
         questions.FindUnembedded: _reads(vectors.unembedded),
         questions.CountVectors: _reads(vectors.vector_counts),
         questions.GetVectors: _reads_some(vectors.vectors, dict[str, Any]),
         questions.FindNear: _reads(vectors.near),
-        questions.GetAccesses: _reads_some(counts.accesses, dict[str, Access]),
-        questions.ListMostAccessed: _reads(counts.most_accessed),
-        questions.MeasureSize: _reads(counts.size),
+        questions.GetAccesses: _reads_some(queries.accesses, dict[str, Access]),
+        questions.ListMostAccessed: _reads(queries.most_accessed),
+        questions.MeasureSize: _reads(queries.size),
     }
     upkeeps: ClassVar[Upkeeps] = {
         questions.Purge: _purge,

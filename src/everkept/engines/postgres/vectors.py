@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any
 from everkept.core.ports import Embedded
 from everkept.core.questions import CountVectors, FindNear, FindUnembedded, GetVectors
 from everkept.core.records import Match, Record, Where
-from everkept.engines.postgres.filters import condition
 from everkept.engines.postgres.indexes import USABLE, IndexedVectors, ask_usable
-from everkept.engines.postgres.rows import RECORD_COLUMNS, given, kept, kept_all, record_from
+from everkept.engines.postgres.rows import (
+    RECORD_COLUMNS,
+    condition,
+    given,
+    kept,
+    kept_all,
+    record_from,
+)
 from everkept.engines.postgres.schema import EMBEDDABLE
 from everkept.engines.postgres.statements import (
     LARGEST,

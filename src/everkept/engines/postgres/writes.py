@@ -8,7 +8,6 @@ from typing import Any
 
 from everkept.core.records import Change, Link, Record, Ref
 from everkept.core.sync_runner import driven
-from everkept.engines.postgres.notifications import note_change
 from everkept.engines.postgres.rows import (
     DERIVED,
     FIELDS,
@@ -25,8 +24,9 @@ from everkept.engines.postgres.rows import (
 )
 from everkept.engines.postgres.schema import PREFIX
 from everkept.engines.postgres.statements import Answer, Cursor, ask, ask_last
-from everkept.engines.postgres.words import lexemes
-from everkept.engines.word_updates import Aged, Place, Shift, reach
+from everkept.engines.postgres.transactions import note_change
+from everkept.engines.postgres.word_index import lexemes
+from everkept.engines.stored_text import Aged, Place, Shift, reach
 from everkept.errors import NotFound, ProjectArchived
 from everkept.values import Value
 

@@ -20,6 +20,7 @@ from everkept.core.records import (
     Subject,
     Update,
 )
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.queries import changes
 from everkept.engines.sqlite.rows import (
     AMENDED,
@@ -31,7 +32,6 @@ from everkept.engines.sqlite.rows import (
     read,
     stored,
 )
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.vectors import forget_vectors, waiting
 from everkept.engines.sqlite.word_index import (
     Place,

@@ -16,7 +16,9 @@ import apsw
 
 from everkept.engines.sqlite.connection import (
     BusyHandler,
+    Connection,
     Synchronous,
+    Work,
     check_version,
     connect,
     fold,
@@ -27,7 +29,6 @@ from everkept.engines.sqlite.connection import (
     translated,
 )
 from everkept.engines.sqlite.schema import Schema
-from everkept.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds
 SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread

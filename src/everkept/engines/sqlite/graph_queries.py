@@ -12,9 +12,9 @@ from everkept.core.subgraphs import Edge, Leaf, Node, Selection, Subgraph, cut
 from everkept.core.sync_runner import driven
 from everkept.core.walking import Sources
 from everkept.engines.sqlite import queries
+from everkept.engines.sqlite.connection import Connection, Row
 from everkept.engines.sqlite.queries import conditions
 from everkept.engines.sqlite.rows import LINK_COLUMNS, facets_from, link_from, listed
-from everkept.engines.sqlite.sql import Connection, Row
 
 # CROSS JOIN: the links lead, whatever else is asked of what they come from.
 _MET = (

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everkept.core.records import Match, Where
-from everkept.engines.sqlite.filtered_top import Keys, Sieve
+from everkept.engines.sqlite.connection import Connection, Row
 from everkept.engines.sqlite.rows import PARENT_ID, listed
-from everkept.engines.sqlite.sql import Connection, Row
+from everkept.engines.sqlite.search import Keys, Sieve
 from everkept.engines.sqlite.vectors import newest_vector
 from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
 

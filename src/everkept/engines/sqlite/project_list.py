@@ -6,7 +6,7 @@ from typing import Any
 
 from everkept.core.projects import Project, Silence, Status, Switching
 from everkept.core.times import parsed
-from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.connection import Connection
 from everkept.errors import NotFound
 from everkept.values import Value, as_dict
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 
 from everkept.core.records import AMENDABLE, Ref
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
     AMENDED,
     before_from,
@@ -21,7 +22,6 @@ from everkept.engines.sqlite.rows import (
     read,
     stored,
 )
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.vectors import forget_vectors, waiting
 from everkept.engines.sqlite.word_index import (
     Place,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from everkept.core import questions
 from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Match, Record, Where
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
     LINK_COLUMNS,
     RECORD_COLUMNS,
@@ -14,7 +15,6 @@ from everkept.engines.sqlite.rows import (
     listed,
     record_from,
 )
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.word_index import indexed_rows
 from everkept.language.words import to_fts5
 from everkept.values import Value, field, replace

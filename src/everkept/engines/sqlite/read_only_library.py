@@ -15,6 +15,8 @@ from everkept.core.times import now
 from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.connection import (
     BusyHandler,
+    Connection,
+    Work,
     connect,
     in_snapshot,
     log_of,
@@ -24,7 +26,6 @@ from everkept.engines.sqlite.connection import (
 )
 from everkept.engines.sqlite.project_list import Listed, no_such
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
-from everkept.engines.sqlite.sql import Connection, Work
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ProjectArchived
 

@@ -10,9 +10,9 @@ import apsw
 
 from everkept.core.records import Change, Edit, Link, Record
 from everkept.core.store_values import Stock
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.purge import erase
 from everkept.engines.sqlite.rows import INSERTED, before_to, facets_to, inserted, listed
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.vectors import (
     Halved,
     forget_vectors,

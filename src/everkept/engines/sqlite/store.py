@@ -8,7 +8,7 @@ from everkept.core import questions
 from everkept.core.records import Batch, Change, Insert, Link, Match, Record, Update, Where
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import queries, vectors, word_index
-from everkept.engines.sqlite.sql import Connection, DatabaseFile, Work
+from everkept.engines.sqlite.connection import Connection, DatabaseFile, Work
 from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
 from everkept.language.words import AnyOf, Phrase, WordQuery
 from everkept.values import replace
@@ -18,9 +18,8 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
     from everkept.core.subgraphs import Subgraph
     from everkept.core.times import Clock
     from everkept.core.walking import Sources
-    from everkept.engines.sqlite.filtered_top import Sieve
     from everkept.engines.sqlite.nearness import Nearness
-    from everkept.engines.sqlite.postings import Postings
+    from everkept.engines.sqlite.search import Postings, Sieve
     from everkept.engines.sqlite.substrings import Substrings
 
 T = TypeVar("T")
@@ -98,7 +97,7 @@ def _get_stamp(db: Connection, _: questions.GetStamp) -> tuple[int, int]:
 
 
 def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
-    from everkept.engines.sqlite.inspection import faults
+    from everkept.engines.sqlite.snapshot import faults
 
     return faults(db)
 
@@ -274,7 +273,7 @@ class SqliteStore(TableStore):
 
     def _arrays(self) -> "Postings":
         if self._postings is None:
-            from everkept.engines.sqlite.postings import Postings
+            from everkept.engines.sqlite.search import Postings
 
             self._postings = Postings(self._filters())
         return self._postings
@@ -295,7 +294,7 @@ class SqliteStore(TableStore):
 
     def _filters(self) -> "Sieve":
         if self._sieve is None:
-            from everkept.engines.sqlite.filtered_top import Sieve
+            from everkept.engines.sqlite.search import Sieve
 
             self._sieve = Sieve()
         return self._sieve
@@ -392,10 +391,10 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
     """
     from pathlib import Path
 
-    from everkept.engines.sqlite.restore_marker import unfinished
+    from everkept.engines.sqlite.snapshot import find_unfinished_restore
 
     file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").get
-    found = unfinished((Path(file).parent / way).resolve())
+    found = find_unfinished_restore((Path(file).parent / way).resolve())
     if found is not None:
         raise found.refusal()
 

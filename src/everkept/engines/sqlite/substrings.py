@@ -10,9 +10,9 @@ from itertools import accumulate
 from threading import Lock
 
 from everkept.engines.sqlite.commit import newest_change
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.replication import restocked
 from everkept.engines.sqlite.rows import listed
-from everkept.engines.sqlite.sql import Connection
 
 MOST_BYTES = 8_000_000  # of all texts; 10,000 entities take some three million
 MOST_CHANGED = 2_000  # records beside the piece; with more of them it is read again

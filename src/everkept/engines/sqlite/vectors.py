@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from everkept.core import questions
 from everkept.core.records import Record
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
-from everkept.engines.sqlite.sql import Connection
 from everkept.values import Value
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors

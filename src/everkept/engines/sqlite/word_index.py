@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from everkept.core.record_match import heard
 from everkept.core.records import SESSION_SCOPE
+from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import listed
-from everkept.engines.sqlite.sql import Connection
 from everkept.language.stems import stem
 from everkept.language.words import joined_texts, prepared
 

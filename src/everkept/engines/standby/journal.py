@@ -9,8 +9,7 @@ from uuid import uuid4
 from everkept.core.locks import WaitingLock
 from everkept.core.records import Ref
 from everkept.core.times import Clock, now
-from everkept.engines.sqlite.connection import BUSY_DEADLINE
-from everkept.engines.sqlite.sql import Connection, Row
+from everkept.engines.sqlite.connection import BUSY_DEADLINE, Connection, Row
 from everkept.engines.standby import journal_acts, journal_file
 from everkept.engines.standby.journal_acts import (
     Act,

@@ -7,7 +7,7 @@ from typing import Any, cast
 from everkept.core.ports import Token
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
-from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.connection import Connection
 from everkept.values import MISSING, Field, Value, fields
 
 USER = "user"

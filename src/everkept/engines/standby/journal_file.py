@@ -1,4 +1,4 @@
-"""The tables of the journal, as numbered migrations."""
+"""The file of the journal: its tables, as numbered migrations, and one thread that writes."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from everkept.core.locks import WaitingLock
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
 from everkept.engines.sqlite.connection import (
     BusyHandler,
+    Connection,
     check_version,
     connect,
     create,
@@ -23,7 +24,6 @@ from everkept.engines.sqlite.connection import (
 )
 from everkept.engines.sqlite.database import Worker
 from everkept.engines.sqlite.schema import Schema
-from everkept.engines.sqlite.sql import Connection
 from everkept.engines.standby.journal_acts import Commit, decoded, encoded
 from everkept.errors import Conflict, StoreDamaged
 from everkept.values import replace

@@ -1,4 +1,4 @@
-"""Ending what may hang."""
+"""The library of a database that may be unreachable, with a replica and a journal here."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,16 +16,18 @@ from everkept.core.projects import Project
 from everkept.core.store import RecordStore
 from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock, now
-from everkept.engines.standby.availability import (
+from everkept.engines.standby.failover import (
     EVERY,
     PATIENCE,
     SCHEDULE,
     Acquaintance,
+    Either,
     Pace,
     Pause,
     Reaching,
+    always,
+    expected,
 )
-from everkept.engines.standby.failover import Either, always, expected
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import (
     HISTORY,
@@ -40,10 +42,9 @@ from everkept.engines.standby.journal_acts import (
     SwitchProject,
 )
 from everkept.engines.standby.replay import bring_over
+from everkept.engines.standby.replica import OWN, RecentActs, expect_the_same, without_own
 from everkept.engines.standby.replica_follower import Follower
-from everkept.engines.standby.replica_origin import OWN, RecentActs, expect_the_same, without_own
-from everkept.engines.standby.store import StandbyStore
-from everkept.engines.standby.store_pair import Ends, OwnEnds, ProjectEnds
+from everkept.engines.standby.store import Ends, OwnEnds, ProjectEnds, StandbyStore
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
 from everkept.values import replace
 

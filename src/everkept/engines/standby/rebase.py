@@ -1,4 +1,4 @@
-"""What is in a store, as planning asks for it, read for a whole batch in a few questions."""
+"""Pending commits, changed so that they fit what is in a store by now."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

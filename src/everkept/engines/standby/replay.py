@@ -1,4 +1,4 @@
-"""Whether an account may still do what it did while the database was away."""
+"""Replay of the journal: each pending write is made once if its account still may, or rejected."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ from everkept.core.ports import Library, RecordStore, Rights, RightsOf, of_nobod
 from everkept.core.projects import Project, Status
 from everkept.core.records import Batch
 from everkept.core.text import clipped
-from everkept.engines.standby.availability import Reaching
+from everkept.engines.standby.failover import Reaching
 from everkept.engines.standby.journal import SAME_PROJECT, Entry, Journal
 from everkept.engines.standby.journal_acts import (
     HISTORY,

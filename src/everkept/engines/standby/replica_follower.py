@@ -8,21 +8,23 @@ from pathlib import Path
 
 from everkept.core.ports import Library
 from everkept.core.times import Clock
-from everkept.engines.standby.availability import Pause, first_of
-from everkept.engines.standby.failover import BROKEN, Disturbed, Either
+from everkept.engines.standby.failover import BROKEN, Disturbed, Either, Pause, first_of
 from everkept.engines.standby.journal import Journal
-from everkept.engines.standby.replica import Bookmark, Copying, HasLost, copy_vectors
-from everkept.engines.standby.replica_origin import (
+from everkept.engines.standby.replica import (
     KEPT,
     LINEAGE,
     OWN,
+    Bookmark,
+    Copying,
+    HasLost,
     RecentActs,
+    copy_vectors,
     is_another,
     keep_aside,
     named,
     names_in,
 )
-from everkept.engines.standby.store_pair import Ends
+from everkept.engines.standby.store import Ends
 from everkept.errors import (
     EverkeptError,
     NotFound,

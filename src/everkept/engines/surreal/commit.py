@@ -5,7 +5,8 @@ from uuid import uuid4
 
 from everkept.core.records import Batch, Change, Link, Record
 from everkept.engines.commit_plan import Foreseen, Plan, ages_of, name_of, plan
-from everkept.engines.surreal.failures import DiskFailed
+from everkept.engines.stored_text import Shift
+from everkept.engines.surreal.connection import DiskFailed
 from everkept.engines.surreal.queries import with_edits
 from everkept.engines.surreal.rows import (
     Row,
@@ -23,9 +24,8 @@ from everkept.engines.surreal.rows import (
     things,
 )
 from everkept.engines.surreal.schema import State, Tables, Writing
+from everkept.engines.surreal.search import rewrite_words
 from everkept.engines.surreal.vectors import forget_vectors, waiting
-from everkept.engines.surreal.words import rewrite_words
-from everkept.engines.word_updates import Shift
 from everkept.errors import Conflict, EverkeptError, StoreAway, Unavailable
 from everkept.values import replace
 

@@ -6,6 +6,7 @@ from typing import Any
 from everkept.core.ports import Purged, Redaction
 from everkept.core.records import Change, Edit, Link, Record, Ref
 from everkept.engines.commit_plan import redacted_edit, redacted_link, redacted_record, told_of
+from everkept.engines.stored_text import Shift
 from everkept.engines.surreal.commit import check_unique, log
 from everkept.engines.surreal.rows import (
     Row,
@@ -21,9 +22,8 @@ from everkept.engines.surreal.rows import (
     things,
 )
 from everkept.engines.surreal.schema import State, Tables, Writing
+from everkept.engines.surreal.search import rewrite_words
 from everkept.engines.surreal.vectors import forget_vectors, waiting
-from everkept.engines.surreal.words import rewrite_words
-from everkept.engines.word_updates import Shift
 from everkept.values import Value
 
 _ALL = "SELECT * FROM $ids"

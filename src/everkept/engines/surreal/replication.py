@@ -6,6 +6,7 @@ from typing import Any
 from everkept.core.records import Link, Record
 from everkept.core.store_values import Stock
 from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
+from everkept.engines.stored_text import Shift
 from everkept.engines.surreal.commit import check_unique
 from everkept.engines.surreal.connection import Contended
 from everkept.engines.surreal.purge import Belongings, belongings, erase
@@ -24,9 +25,8 @@ from everkept.engines.surreal.rows import (
     things,
 )
 from everkept.engines.surreal.schema import State, Tables, Writing
+from everkept.engines.surreal.search import rewrite_words
 from everkept.engines.surreal.vectors import add_vectors, forget_vectors, waiting
-from everkept.engines.surreal.words import rewrite_words
-from everkept.engines.word_updates import Shift
 from everkept.values import Value
 
 _OLDER = "SELECT VALUE id FROM change WHERE id < $"

@@ -6,8 +6,8 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from everkept.core.records import Change, Edit, Link, Record
-from everkept.engines.nul_codec import given as given
-from everkept.engines.nul_codec import kept as kept
+from everkept.engines.stored_text import given as given
+from everkept.engines.stored_text import kept as kept
 from everkept.errors import StoreDamaged
 from everkept.values import fields
 

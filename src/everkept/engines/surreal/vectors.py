@@ -9,8 +9,7 @@ from everkept.core.ports import Embedded
 from everkept.core.records import Match, Record, Where
 from everkept.core.text import digest
 from everkept.engines.surreal.connection import TooLarge
-from everkept.engines.surreal.filters import conditions
-from everkept.engines.surreal.queries import parent_of
+from everkept.engines.surreal.queries import conditions, parent_of
 from everkept.engines.surreal.rows import Row, id_of, kept, record_from, thing, things
 from everkept.engines.surreal.schema import Model, State, Tables, Writing, vector_definitions
 

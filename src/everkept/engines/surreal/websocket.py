@@ -16,8 +16,16 @@ from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from everkept.engines.surreal import protocol
-from everkept.engines.surreal.connection import Address, Credentials, TooLarge, observed
-from everkept.engines.surreal.failures import is_wrong_login, message_of, opening, outcomes
+from everkept.engines.surreal.connection import (
+    Address,
+    Credentials,
+    TooLarge,
+    is_wrong_login,
+    message_of,
+    observed,
+    opening,
+    outcomes,
+)
 from everkept.errors import EverkeptError, InvalidInput, Refused, StoreAway, Unavailable
 from everkept.values import Value
 

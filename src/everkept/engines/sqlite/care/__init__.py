@@ -1,1 +1,0 @@
-"""Care for the files of a data folder."""
