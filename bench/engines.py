@@ -27,10 +27,10 @@ import numpy as np
 import psutil
 
 import page
+from everkept.core.answers import Hops
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Weights, Where
 from everkept.core.times import now
-from everkept.core.walking import Hops
 from everkept.language.words import parse_query
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))

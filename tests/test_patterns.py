@@ -9,16 +9,14 @@ from everkept.patterns import compile_late
 
 # Modules that a start or a hook loads, and whose patterns it seldom uses.
 MODULES = [
-    "everkept.core.data_fence",
-    "everkept.core.protocol",
+    "everkept.core.context_text",
+    "everkept.core.mcp",
     "everkept.core.secret_forms",
     "everkept.core.secrets",
     "everkept.core.text",
-    "everkept.core.tokens",
-    "everkept.embedders.wordpiece",
+    "everkept.embedders.onnx",
     "everkept.language.code_names",
     "everkept.language.past_forms",
-    "everkept.language.phrases",
     "everkept.language.sentences",
     "everkept.language.spellings",
     "everkept.language.telling_words",

@@ -7,11 +7,11 @@ import pytest
 
 from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import Accounts
-from everkept.core.accounts import Account, acting_as
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Where
+from everkept.core.sessions import Account, acting_as
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import (

@@ -3,9 +3,8 @@ from collections.abc import Sequence
 import pytest
 
 from everkept.accounts.account_library import OwnersFinder, OwnersSections
-from everkept.core.accounts import Account, acting_as
-from everkept.core.search_ports import Finding, Findings, SearchType, SectionsFound
-from everkept.core.sessions import Call, Session
+from everkept.core.answers import Finding, Findings, SearchType, SectionsFound
+from everkept.core.sessions import Account, Call, Session, acting_as
 from everkept.errors import NotFound
 
 CALL = Call(Session(), "test")

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from everkept.accounts.account_library import OwnersPeers
-from everkept.core.accounts import Account, acting_as
 from everkept.core.peers import PeerQuestion
+from everkept.core.sessions import Account, acting_as
 from everkept.peers.peer_file import PeerBook
 from peer_servers import found, replying, result, standing_in
 

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.core.accounts import Account
-from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.core.sessions import Account, Session
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import Refused
 from everkept.settings import load
 from tool_calls import Client

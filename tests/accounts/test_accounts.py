@@ -14,9 +14,9 @@ from everkept.accounts.accounts import (
     Unknown,
 )
 from everkept.accounts.grants import WHOSE, create_token, grant_key, hashed, revoke_token, rights_of
-from everkept.core.accounts import USERS, Account, acting_as, sessions_of
+from everkept.core.answers import Search
 from everkept.core.ports import Token
-from everkept.core.search_ports import Search
+from everkept.core.sessions import USERS, Account, acting_as, sessions_of
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway

@@ -2,7 +2,7 @@ from accounts import account_called
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
 from everkept.accounts.grants import rights_of
-from everkept.core.accounts import Account, acting_as
+from everkept.core.sessions import Account, acting_as
 from everkept.engines.memory.library import MemoryLibrary
 
 

@@ -7,10 +7,9 @@ import pytest
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
-from everkept.core.accounts import Account, acting_as
 from everkept.core.ports import Library
 from everkept.core.records import Where
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Account, Call, Session, acting_as
 from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff

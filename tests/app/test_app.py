@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound, ReadOnly, Refused
 from everkept.settings import load

@@ -10,7 +10,7 @@ import pytest
 
 from database_places import SERVERS, named
 from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
-from everkept.core.extras import install_hint
+from everkept.core.runtime import install_hint
 from everkept.core.times import now
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from everkept.app.gateway_file import Server, overview, plain_secrets
-from everkept.core.upstreams import Endpoint, Launch, Reach, Usage
+from everkept.core.mcp import Endpoint, Launch, Reach, Usage
 from everkept.engines.memory.library import MemoryLibrary
 from records import DAY_ONE
 

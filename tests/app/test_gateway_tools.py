@@ -12,8 +12,8 @@ import pytest
 
 from everkept.app import gateway as module
 from everkept.app.gateway import FAULTY, Gateway
+from everkept.core.mcp import Reach
 from everkept.core.times import now
-from everkept.core.upstreams import Reach
 from everkept.errors import InvalidInput, UpstreamUnavailable
 from everkept.tools.tool import Result, Tool
 from everkept.tools.toolset import Toolset

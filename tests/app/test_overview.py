@@ -7,7 +7,7 @@ from everkept.app.engines import make_library
 from everkept.app.overview import WEEKS, Overview, Share
 from everkept.core.ports import Library
 from everkept.core.records import Delete
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.settings import load
 from records import DAY_ONE, batch, entity, memory

@@ -6,8 +6,7 @@ import pytest
 
 from everkept.app.app import App
 from everkept.app.resources import CURRENT_GRAPH, project_uri
-from everkept.core.accounts import Account
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectOff
 from everkept.families.memories.memory_documents import PREFERENCES, STATUS

@@ -8,8 +8,8 @@ from assistant import Assistant, Time
 from bank_search import Searched, searched_in
 from everkept.accounts.project_rule import ProjectRule
 from everkept.app.search import NAMED, BankFinder, GraphFinder, MemoryFinder
+from everkept.core.answers import Finder, Finding, SearchType
 from everkept.core.ports import Library
-from everkept.core.search_ports import Finder, Finding, SearchType
 from everkept.core.sessions import Call, Session
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from everkept.app.search import folders_of_projects
-from everkept.core.projects import Project
-from everkept.core.workspaces import key_of_workspace
+from everkept.core.projects import Project, key_of_workspace
 from everkept.engines.memory.library import MemoryLibrary
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from conversations import Written, assistant, tell
 from everkept.app.app import App
 from everkept.app.search import Shared
-from everkept.core.accounts import acting_as
 from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
+from everkept.core.sessions import acting_as
 from everkept.values import as_dict
 from examples import examples
 from peer_servers import ME, neighbour

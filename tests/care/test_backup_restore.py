@@ -13,8 +13,8 @@ from data_folders import (
     statement,
 )
 from everkept.care.backup import restore, restore_project
+from everkept.core.mcp import Usage
 from everkept.core.times import now
-from everkept.core.upstreams import Usage
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, Refused, Unavailable

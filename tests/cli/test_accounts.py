@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.app.app import App
-from everkept.core.accounts import USERS, Account
-from everkept.core.sessions import Session
+from everkept.core.sessions import USERS, Account, Session
 from everkept.settings import Settings
 
 Run = Callable[..., Any]

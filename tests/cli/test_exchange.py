@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from account_homes import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
-from everkept.core.accounts import Account
+from everkept.core.sessions import Account
 from everkept.exchange import export_format
 
 Run = Callable[..., Any]

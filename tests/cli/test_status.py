@@ -10,8 +10,8 @@ import pytest
 from account_homes import kept_at_home
 from database_places import variables
 from everkept.cli.status import counted, size
+from everkept.core.mcp import Usage
 from everkept.core.times import iso, now
-from everkept.core.upstreams import Usage
 from everkept.engines.sqlite.library import SqliteLibrary
 
 Run = Callable[..., Any]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import postgres_server
+from everkept.core.commits import plan_undo
 from everkept.core.ports import Embedded, Purged, RecordStore
 from everkept.core.records import (
     Batch,
@@ -29,7 +30,6 @@ from everkept.core.records import (
     Weights,
     Where,
 )
-from everkept.core.undo import plan_undo
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database

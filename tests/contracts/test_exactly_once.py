@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from everkept.core.commits import plan_undo
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Delete, Restore, Update, Where
-from everkept.core.undo import plan_undo
 from everkept.errors import Conflict
 from everkept.values import replace
 from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref

@@ -5,13 +5,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from everkept.core.answers import PASSING, Holdings, Search
+from everkept.core.mcp import Usage
 from everkept.core.ports import Library, RecordStore, Token
 from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.search_ports import Search
-from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock
-from everkept.core.upstreams import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, NotFound, ProjectArchived
 from records import DAY_ONE, batch, entity

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from everkept.core.upstreams import Endpoint
+from everkept.core.mcp import Endpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
 from everkept.upstreams.http_wire import Kind, Post, of_exception

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from everkept.core.answers import KEPT_SEARCHES, Search
 from everkept.core.ports import Library
 from everkept.core.records import Where
-from everkept.core.search_ports import KEPT_SEARCHES, Search
 from records import DAY_ONE, batch, entity
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from everkept.core.mcp import Usage
 from everkept.core.ports import Library
-from everkept.core.upstreams import Usage
 from records import DAY_ONE, batch, entity
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from everkept.core.commits import plan_undo
+from everkept.core.fallback_answers import HEARD
 from everkept.core.ports import RecordStore, Tally
-from everkept.core.record_match import HEARD
 from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
-from everkept.core.undo import plan_undo
 from everkept.language.words import parse_query
 from records import DAY_ONE, batch, entity, link_ref, record_ref
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from everkept.core.answers import Stock
+from everkept.core.commits import plan_undo
 from everkept.core.ports import Access, Embedded, Library, RecordStore
 from everkept.core.records import Change, Delete, Edit, Restore, Update, Where
-from everkept.core.store_values import Stock
-from everkept.core.undo import plan_undo
 from everkept.errors import Conflict
 from everkept.values import replace
 from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, memory, note, record_ref

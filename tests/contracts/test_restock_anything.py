@@ -7,9 +7,9 @@ from typing import Any, Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
-from everkept.core.store_values import Stock
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from examples import examples

@@ -2,10 +2,10 @@
 
 import pytest
 
+from everkept.core.answers import Edge, Node, Selection, Subgraph
 from everkept.core.fallback_answers import ask_for_subgraph
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete
-from everkept.core.subgraphs import Edge, Node, Selection, Subgraph
 from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 
 KINDS = ("entity", "observation")

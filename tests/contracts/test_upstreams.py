@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.upstreams import Upstream
+from everkept.core.mcp import Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from examples import examples
 from upstream_tools import ODD, Actor

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.answers import Direction, Hops
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Delete, Link, Restore, Where
-from everkept.core.walking import Direction, Hops
 from everkept.values import replace
 from examples import examples
 from records import DAY_ONE, batch, entity, link, link_ref, memory, record_ref

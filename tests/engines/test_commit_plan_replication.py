@@ -3,8 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.answers import Access, Embedded, Stock
 from everkept.core.records import Link, Record
-from everkept.core.store_values import Access, Embedded, Stock
 from everkept.engines.commit_plan import check_belonging, is_retold, records_of
 from everkept.errors import Conflict
 from everkept.values import replace

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.records import Record
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.engines.stored_text import Aged, Place, Shift, Worded, reach
 from records import DAY_ONE, entity, memory, note
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from everkept.app.engines import UNDER_WAY
+from everkept.core.answers import Search
+from everkept.core.mcp import Usage
 from everkept.core.ports import Embedded, Library, RecordStore, Token
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
-from everkept.core.search_ports import Search
-from everkept.core.upstreams import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict

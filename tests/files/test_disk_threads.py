@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.files.disk import in_thread
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.extras import install_hint
+from everkept.core.runtime import install_hint
 from everkept.errors import InvalidInput, Unavailable
 from everkept.files.resolver import Files, SshAddress, parsed_address
 from file_stores import outcome

@@ -1,8 +1,8 @@
 import pytest
 
+from everkept.core.answers import Hops
 from everkept.core.ports import RecordStore
 from everkept.core.text import normalised
-from everkept.core.walking import Hops
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.entities import ENTITY
 from everkept.graph.relations import (

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.context_text import token_count
 from everkept.core.records import Record
-from everkept.core.tokens import token_count
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.prompt_evidence import (
     CUT_SECRET,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.records import Record, Where
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.core.transcripts import USER
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom

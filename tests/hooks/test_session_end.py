@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.core.locks import FileLock
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.hooks import workspace
 from everkept.hooks.events import Around, HookEvent
 from everkept.hooks.session_end import MOST_WAITING, Job, Jobs, leaving, lock_path

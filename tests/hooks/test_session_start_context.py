@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.context_text import token_count
 from everkept.core.records import Record
-from everkept.core.tokens import token_count
 from everkept.hooks.session_start import LONGEST, session_start
 from everkept.values import replace
 from examples import examples

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.sync_runner import driven
-from everkept.core.tokens import token_count
+from everkept.core.context_text import token_count
+from everkept.core.runtime import driven
 from prompts import ELSEWHERE, SESSION, Past
 
 ASKING = "what did we do yesterday?"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.workspaces import home_of
+from everkept.core.projects import home_of
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.hooks.workspace import hooks_folder, project_of
 from everkept.settings import Settings

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.projects import home_of
 from everkept.core.records import Record, Where
-from everkept.core.sync_runner import driven
-from everkept.core.workspaces import home_of
+from everkept.core.runtime import driven
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom, reading_room

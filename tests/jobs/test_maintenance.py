@@ -11,7 +11,7 @@ from everkept.app.app import App
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change, Update, Where
 from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore

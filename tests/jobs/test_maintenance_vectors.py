@@ -8,7 +8,7 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Update
 from everkept.core.times import now
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore

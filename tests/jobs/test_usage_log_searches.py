@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.accounts import Account, acting_as
-from everkept.core.search_ports import Search
+from everkept.core.answers import Search
+from everkept.core.sessions import Account, acting_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreBusy
 from everkept.jobs.usage_log import BatchedSearches

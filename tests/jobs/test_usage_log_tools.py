@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.upstreams import Usage
+from everkept.core.mcp import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ReadOnly, StoreBusy

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from everkept.app.app import App
-from everkept.core.accounts import Account, acting_as
 from everkept.core.records import Where
-from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.core.sessions import Account, Session, acting_as
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import EverkeptError, NotFound, ReadOnly
 from everkept.settings import load
 from everkept.tools.tool import Effect

@@ -20,8 +20,8 @@ from account_worlds import (
     steps,
 )
 from everkept.app.app import App
-from everkept.core.accounts import acting_as
 from everkept.core.records import Where
+from everkept.core.sessions import acting_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.settings import load
 from everkept.tools.tool import Tool

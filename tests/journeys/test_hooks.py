@@ -42,7 +42,7 @@ FORBIDDEN = {
 }
 # What of ours is for those who write, walk or clean up.
 NOT_FOR_READERS = {
-    "everkept.core.walking",
+    "everkept.core.answers",
     "everkept.engines.sqlite.purge",
     "everkept.engines.sqlite.commit",
     "everkept.engines.sqlite.graph_queries",

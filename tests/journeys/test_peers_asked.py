@@ -4,8 +4,8 @@ import jsonschema
 import pytest
 
 from conversations import Historian, Moment, tell
+from everkept.core.answers import Finding
 from everkept.core.peers import Asked, PeerAnswer, PeerQuestion
-from everkept.core.search_ports import Finding
 from everkept.engines.memory.library import MemoryLibrary
 from records import DAY_ONE
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from assistant import Assistant
+from everkept.core.answers import Hops
 from everkept.core.ports import Embedded
 from everkept.core.records import Weights, Where
-from everkept.core.walking import Hops
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.store import PostgresStore
 from everkept.language.words import Phrase

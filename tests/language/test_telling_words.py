@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.language import telling_words as module
-from everkept.language.stems import stem
+from everkept.language.spellings import stem
 from everkept.language.telling_words import (
     MOST_WORDS,
     Word,

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from everkept.language.spellings import fold, tokens
-from everkept.language.stems import stem
+from everkept.language.spellings import fold, stem, tokens
 from everkept.language.words import (
     MAX_NESTING,
     MAX_PHRASE_WORDS,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from everkept.core.records import Where
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import ModelUnavailable
 from everkept.retrieval.profile import Strategy
 from everkept.values import replace

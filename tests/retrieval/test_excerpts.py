@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.language import stems as stemmer
+from everkept.language import spellings as stemmer
 from everkept.language import telling_words, words
 from everkept.language.telling_words import stems
 from everkept.retrieval import excerpts

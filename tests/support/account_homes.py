@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.app.app import App
-from everkept.core.accounts import Account
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
 from everkept.settings import load
 
 ANNA = Account("anna")

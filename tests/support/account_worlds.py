@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from everkept.accounts.account_library import home_name
 from everkept.app.app import App
-from everkept.core.accounts import Account, acting_as
 from everkept.core.records import Record
-from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.core.sessions import Account, Session, acting_as
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN

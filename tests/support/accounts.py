@@ -1,7 +1,7 @@
 """Accounts as tests name them, whose ids are random."""
 
-from everkept.core.accounts import Account, account_id
 from everkept.core.ports import Library
+from everkept.core.sessions import Account, account_id
 from everkept.values import replace
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from everkept.accounts.project_rule import ProjectRule
+from everkept.core.answers import SectionSearch, Sources
 from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
 from everkept.core.records import Batch, Change
-from everkept.core.search_ports import SectionSearch
 from everkept.core.sessions import Call, Session
-from everkept.core.walking import Sources
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.model import MEMORY, Options
 from everkept.families.memories.toolset import MemoryTools

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assistant import PromptIndexing
+from everkept.core.answers import Finder
+from everkept.core.answers import Search as Searched
 from everkept.core.peers import Peers
 from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
-from everkept.core.search_ports import Finder
-from everkept.core.search_ports import Search as Searched
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,

@@ -5,8 +5,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
+from everkept.core.mcp import JSON, Launch, Reach
 from everkept.core.sessions import Call, Report, Session
-from everkept.core.upstreams import JSON, Launch, Reach
 from everkept.errors import UpstreamUnavailable
 from everkept.families.gateway.model import (
     ONLY,

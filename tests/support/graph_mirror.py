@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from assistant import Time
+from everkept.core.commits import plan_undo
 from everkept.core.files import FileInfo, FileStore, FileWork, FolderSurvey
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
 from everkept.core.sessions import Session
 from everkept.core.text import digest, normalised
 from everkept.core.times import Clock, iso
-from everkept.core.undo import plan_undo
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, BankRecords, Banks, Registry

@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any
 
 from actors import say
+from everkept.core.answers import Holdings
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.store_values import Holdings
 from everkept.engines.sqlite import catalog, project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace

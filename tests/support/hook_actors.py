@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from everkept.core.records import Weights, Where
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
 from everkept.hooks.workspace import Ledger

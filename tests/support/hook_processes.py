@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everkept.core.workspaces import home_of
+from everkept.core.projects import home_of
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks.workspace import Fault, recent
 from records import DAY_ONE, batch, memory

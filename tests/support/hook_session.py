@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.ports import RecordStore
+from everkept.core.projects import home_of
 from everkept.core.records import Record
-from everkept.core.sync_runner import driven
-from everkept.core.workspaces import home_of
+from everkept.core.runtime import driven
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.hooks.events import Around, HookEvent
 from everkept.hooks.workspace import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from everkept.core.upstreams import Endpoint, Reach
+from everkept.core.mcp import Endpoint, Reach
 from everkept.upstreams.http import connect_http
 from everkept.upstreams.link import Link
 from http_upstream_actors import PATH, App

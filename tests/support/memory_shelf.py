@@ -6,7 +6,7 @@ from typing import Any
 
 from everkept.core.ports import Embedded, Embedder, RecordStore
 from everkept.core.records import Delete, Link, Record, Ref, Update, Where
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.retrieval.profile import Found, Place, Profile, Shares
 from everkept.retrieval.search import search
 from everkept.values import replace

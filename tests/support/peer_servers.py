@@ -12,10 +12,9 @@ from typing import Any
 from conversations import tell
 from everkept.accounts.grants import create_token
 from everkept.app.app import App
-from everkept.core.accounts import Account
 from everkept.core.peers import Peer
-from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.core.sessions import Account, Session
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.peers.identity import Identity, identity
 from everkept.settings import load

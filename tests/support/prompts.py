@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.ports import RecordStore
+from everkept.core.projects import home_of
 from everkept.core.records import Record
-from everkept.core.sync_runner import driven
-from everkept.core.workspaces import home_of
+from everkept.core.runtime import driven
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
 from everkept.hooks.events import Answer, Around, HookEvent
 from everkept.hooks.user_prompt import user_prompt
 from everkept.hooks.workspace import Ledger
-from everkept.language.phrases import has_problem
+from everkept.language.sentences import has_problem
 from everkept.settings import Settings
 from records import DAY_ONE, batch, memory
 

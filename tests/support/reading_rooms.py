@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.core.catalog import CatalogQuestion, FindWorkspaceProject, GetProject
 from everkept.core.conditions import Condition
-from everkept.core.library import Library, PassingLibrary
-from everkept.core.questions import Question, Upkeep
+from everkept.core.library import (
+    CatalogQuestion,
+    FindWorkspaceProject,
+    GetProject,
+    Library,
+    PassingLibrary,
+)
 from everkept.core.records import Batch, Change
-from everkept.core.store import RecordStore
+from everkept.core.store import Question, RecordStore, Upkeep
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
 from everkept.engines.sqlite.store import SqliteStore

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.accounts.grants import rights_of
-from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
+from everkept.core.library import CatalogChange, CatalogQuestion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project
-from everkept.core.questions import Question, Upkeep
 from everkept.core.records import Batch, Change
+from everkept.core.store import Question, Upkeep
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Record, Ref, Weights, Where
-from everkept.core.store_values import Stock
 from everkept.language.words import parse_query
 
 T = TypeVar("T")

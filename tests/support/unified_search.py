@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from assistant import PromptIndexing
 from conversations import embed
+from everkept.core.answers import Finding, Findings, SearchType
 from everkept.core.ports import Library, RecordStore
-from everkept.core.search_ports import Finding, Findings, SearchType
 from everkept.core.sessions import Call, Session
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, TURN, HistoryOptions

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from everkept.core.upstreams import JSON, Endpoint, Launch, Reach, Upstream
+from everkept.core.mcp import JSON, Endpoint, Launch, Reach, Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import Connect
 from everkept.upstreams.upstream import OwnedUpstream

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from actors import heard, say
-from everkept.core.upstreams import Usage
+from everkept.core.mcp import Usage
 from everkept.engines.sqlite.library import SqliteLibrary
 
 

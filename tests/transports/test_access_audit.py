@@ -10,9 +10,8 @@ import pytest
 from conversations import Written, assistant, tell, user
 from everkept.accounts.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
 from everkept.app.app import App
-from everkept.core.accounts import Account, acting_as, home_name
 from everkept.core.commits import touched
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session, acting_as, home_name
 from everkept.errors import Conflict
 from everkept.settings import Settings
 from everkept.transports.access_audit import audit

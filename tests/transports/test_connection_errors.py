@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.app.app import App
-from everkept.core.accounts import Account
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
 from everkept.errors import (
     EverkeptError,
     ModelUnavailable,

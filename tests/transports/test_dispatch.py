@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from everkept.app.app import App
+from everkept.core.mcp import GATEWAY_CLIENT
 from everkept.core.sessions import Session
 from everkept.core.times import iso
-from everkept.core.upstreams import GATEWAY_CLIENT
 from everkept.families.memories.memory_documents import PREFERENCES
 from everkept.settings import Settings
 from everkept.tools.tool import Result

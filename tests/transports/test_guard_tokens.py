@@ -7,7 +7,7 @@ import pytest
 
 from asgi_client import Answer, asked
 from everkept.accounts.accounts import UNKNOWN, Unknown
-from everkept.core.accounts import Account, acting
+from everkept.core.sessions import Account, acting
 from everkept.errors import StoreAway, StoreTooNew
 from everkept.transports.guard import MOST_WAITING, PEER_LIMIT, WRONG_TOKENS, Entrance, Guard
 from everkept.transports.http_exchange import ACCOUNT, Message, Receive, Send, answer

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.mcp import MESSAGE_LIMIT
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.guard import Guard, OpenRequests
 from everkept.transports.http import Endpoint

@@ -6,9 +6,8 @@ import pytest
 
 from asgi_client import asked
 from everkept.app.app import App
-from everkept.core.accounts import Account
 from everkept.core.conditions import Condition
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
 from everkept.settings import Settings
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import Dispatcher, ProtocolError

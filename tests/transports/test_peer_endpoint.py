@@ -8,8 +8,8 @@ import pytest
 from everkept import __version__
 from everkept.accounts.access_log import AccessLog
 from everkept.app.app import App
-from everkept.core.accounts import Account
 from everkept.core.peers import QUESTION_LIMIT
+from everkept.core.sessions import Account
 from everkept.transports.http_exchange import ACCOUNT, Message
 from everkept.transports.peer_endpoint import LARGEST, peer_routes
 from peer_servers import ME, neighbour

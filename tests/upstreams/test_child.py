@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.upstreams import Launch
+from everkept.core.mcp import Launch
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.child import INHERITED, LOGGED, MOST_LINES, Program, Remarks, program
 from upstreams import Clock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.upstreams import Endpoint
+from everkept.core.mcp import Endpoint
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
 from everkept.upstreams.link import Link, LinkEnded, NotSent

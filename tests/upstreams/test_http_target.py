@@ -2,7 +2,7 @@ from base64 import b64decode
 
 import pytest
 
-from everkept.core.upstreams import Endpoint
+from everkept.core.mcp import Endpoint
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_target import proxy_for, target_of
 from http_upstreams import (

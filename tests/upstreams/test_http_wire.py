@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certificates import certificate
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.mcp import MESSAGE_LIMIT
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import LinkEnded, NotSent
 from http_upstreams import (

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.protocol import HANDSHAKE_VERSIONS
-from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.core.mcp import HANDSHAKE_VERSIONS, Endpoint, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import Greeting, filled, greet, hiding
 

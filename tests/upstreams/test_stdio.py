@@ -13,8 +13,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from everkept.core.protocol import Overlong
-from everkept.core.upstreams import ONLY, Launch, Reach, Upstream
+from everkept.core.mcp import ONLY, Launch, Overlong, Reach, Upstream
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import Child
 from everkept.upstreams.link import Link, LinkEnded, NotSent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.core.mcp import Endpoint, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import Link, LinkEnded, NotSent
 from everkept.upstreams.upstream import OwnedUpstream, open_upstream
@@ -320,7 +320,7 @@ async def test_no_progress_gives_a_call_time_for_ever(
 
 WEIGHED = """
 import json, sys
-from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.core.mcp import Endpoint, Launch, Reach
 from everkept.upstreams.upstream import open_upstream
 open_upstream(Reach("a", Launch("x")), {})
 open_upstream(Reach("b", Endpoint("http://127.0.0.1:1/mcp")), {})

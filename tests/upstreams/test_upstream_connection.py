@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.upstreams import Launch, Reach
+from everkept.core.mcp import Launch, Reach
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.link import Link
 from everkept.upstreams.upstream import Owner

@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from everkept.core.accounts import OWNER
 from everkept.core.disk import make_folder, open_private
 from everkept.core.locks import FileLock
 from everkept.core.projects import Project
+from everkept.core.sessions import OWNER
 from everkept.core.times import Clock, iso, parsed
 from everkept.errors import EverkeptError, StorageFull, Unavailable
 from everkept.values import Value, replace

@@ -19,18 +19,21 @@ from everkept.accounts.grants import (
     shown_names,
 )
 from everkept.accounts.project_rule import empty_store
-from everkept.core import catalog
-from everkept.core.accounts import NAME, Account, Home, acting, home_name, is_home, signed
-from everkept.core.catalog import CatalogChange, CatalogQuestion
+from everkept.core import library as catalog
+from everkept.core.answers import Finder, Findings, SearchType, SectionSearch, SectionsFound
 from everkept.core.conditions import Condition
-from everkept.core.library import CatalogAnswers, CatalogChanges, Library
+from everkept.core.library import (
+    CatalogAnswers,
+    CatalogChange,
+    CatalogChanges,
+    CatalogQuestion,
+    Library,
+)
 from everkept.core.peers import Asked, PeerQuestion
 from everkept.core.projects import PROJECT_NAME_LIMIT, Project, Silence, checked_project_name
-from everkept.core.questions import MeasureSize, NoteAccesses, PutVectors, Question, Upkeep
 from everkept.core.records import Batch, Change
-from everkept.core.search_ports import Finder, Findings, SearchType, SectionSearch, SectionsFound
-from everkept.core.sessions import Call
-from everkept.core.store import RecordStore
+from everkept.core.sessions import NAME, Account, Call, Home, acting, home_name, is_home, signed
+from everkept.core.store import MeasureSize, NoteAccesses, PutVectors, Question, RecordStore, Upkeep
 from everkept.core.times import Clock
 from everkept.errors import (
     NOWHERE,

@@ -24,7 +24,11 @@ from everkept.accounts.grants import (
     revoke_token,
     settled_name,
 )
-from everkept.core.accounts import (
+from everkept.core.answers import KEPT_SEARCHES
+from everkept.core.conditions import answering
+from everkept.core.ports import Library, Token
+from everkept.core.projects import Project
+from everkept.core.sessions import (
     USERS,
     Account,
     account_id,
@@ -32,10 +36,6 @@ from everkept.core.accounts import (
     is_home,
     sessions_of,
 )
-from everkept.core.conditions import answering
-from everkept.core.ports import Library, Token
-from everkept.core.projects import Project
-from everkept.core.search_ports import KEPT_SEARCHES
 from everkept.core.times import Clock, iso
 from everkept.errors import Conflict, NotFound, Refused, StoreAway
 from everkept.values import Value

@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
-from everkept.core.accounts import NOTES, USERS, Account, account_id, acting
 from everkept.core.ports import Library, Rights, Token
 from everkept.core.projects import PROJECT_NAME_LIMIT, Project
+from everkept.core.sessions import NOTES, USERS, Account, account_id, acting
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
 from everkept.values import Value

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from everkept.core.accounts import acting
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import Project
-from everkept.core.sessions import Call
-from everkept.core.workspaces import DEFAULT_PROJECT, Home, home_of
+from everkept.core.projects import DEFAULT_PROJECT, Home, Project, home_of
+from everkept.core.sessions import Call, acting
 from everkept.errors import Conflict, NoActiveProject, NotFound, ProjectOff
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.accounts import acting
 from everkept.core.conditions import answering
-from everkept.core.sessions import Call, Report, Session, acting_in, unheard
+from everkept.core.sessions import Call, Report, Session, acting, acting_in, unheard
 from everkept.core.times import Clock, now
 from everkept.errors import EverkeptError, ReadOnly
 from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets

@@ -11,10 +11,9 @@ from everkept.accounts.project_rule import ProjectRule, empty_store
 from everkept.app.resources import Document, ResourceInfo
 from everkept.core.files import FileStores
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import Project
+from everkept.core.projects import DEFAULT_PROJECT, Home, Project, checkout_of, home_of, readable
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
-from everkept.core.workspaces import DEFAULT_PROJECT, Home, checkout_of, home_of, readable
 from everkept.errors import (
     EverkeptError,
     FileNotFound,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everkept.app.engines import NumberedHere
     from everkept.app.history import Past
     from everkept.app.resources import AllResources, Render, Resources, Watcher
-    from everkept.core.search_ports import Finder
+    from everkept.core.answers import Finder
     from everkept.core.transcripts import Transcripts
     from everkept.families.history.model import HistoryOptions
     from everkept.families.memories.model import Options
@@ -416,7 +416,7 @@ def _graph_tools(
 
 
 def _history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
-    from everkept.core.workspaces import key_of_workspace
+    from everkept.core.projects import key_of_workspace
     from everkept.families.history.model import HistoryOptions
 
     return HistoryOptions(

@@ -4,13 +4,12 @@ import logging
 from collections.abc import Sequence
 
 from everkept.app.engines import Numbered, NumberedHere, nothing_numbered_here
-from everkept.core.commits import commit, retry
+from everkept.core.commits import commit, plan_undo, retry, undone
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER
 from everkept.core.records import Batch, Change, Edit, Link, Record, Ref
 from everkept.core.text import clipped
 from everkept.core.times import Clock
-from everkept.core.undo import plan_undo, undone
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK, TAKE_IN
 from everkept.families.memories.lifecycle import FADING

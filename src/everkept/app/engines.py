@@ -25,7 +25,7 @@ from everkept.settings import (
     standby_folder,
     surreal_folder,
 )
-from everkept.settings.storage import USUAL_NAMES
+from everkept.settings.model import USUAL_NAMES
 from everkept.values import Value
 
 HINT = (
@@ -395,7 +395,7 @@ def standby_of(settings: Settings) -> Standby | None:
 def _expect_installed(engine: str, package: str) -> None:
     """Each engine has an extra of its own name."""
     if find_spec(package) is None:
-        from everkept.core.extras import install_hint
+        from everkept.core.runtime import install_hint
 
         raise Unavailable(
             f"The engine {engine} needs the package {package}, which is not installed.",

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from everkept.app import gateway_file
 from everkept.app.gateway_file import refuse_clashes
+from everkept.core.mcp import JSON, Reach, Upstream
 from everkept.core.sessions import Call, Report
 from everkept.core.times import Clock
-from everkept.core.upstreams import JSON, Reach, Upstream
 from everkept.errors import EverkeptError, UpstreamUnavailable, visible
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from everkept.families.gateway.toolset import GatewayTools

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from everkept.core.mcp import Endpoint, Launch, Reach, Usage, UsageLog
 from everkept.core.secrets import masked, masked_json
 from everkept.core.times import now
-from everkept.core.upstreams import Endpoint, Launch, Reach, Usage, UsageLog
 from everkept.errors import InvalidInput
 from everkept.families.gateway.model import GatewayConfig, Problem
 from everkept.settings import GATEWAY, Settings, chosen_toolsets

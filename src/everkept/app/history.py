@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.accounts import is_of_account
+from everkept.core.answers import KEPT_SEARCHES, Search
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Record, Where
-from everkept.core.search_ports import KEPT_SEARCHES, Search
+from everkept.core.sessions import is_of_account
 from everkept.core.times import Clock
 from everkept.core.transcripts import Transcripts
 from everkept.errors import NotFound

@@ -12,13 +12,12 @@ from everkept.accounts.access_log import FOLDER
 from everkept.accounts.accounts import Accounts
 from everkept.app.history import Overview as PastOverview
 from everkept.app.history import Past
-from everkept.core.accounts import home_of, is_home
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER, Project
+from everkept.core.projects import USER, Project, key_of_workspace
 from everkept.core.records import Record, Where
+from everkept.core.sessions import home_of, is_home
 from everkept.core.text import clipped
 from everkept.core.times import Clock, iso
-from everkept.core.workspaces import key_of_workspace
 from everkept.errors import EverkeptError, StoreAway
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY

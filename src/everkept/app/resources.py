@@ -9,17 +9,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote
 
-from everkept.core.accounts import Account, acting, acting_as
 from everkept.core.conditions import Absence, Answering, answering
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.sessions import Call, Session, acting_in
+from everkept.core.sessions import Account, Call, Session, acting, acting_as, acting_in
 from everkept.errors import EverkeptError, NotFound, ProjectOff
 from everkept.tools.schema import to_json
 from everkept.tools.tool import Result
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:  # memories are loaded where they are offered
-    from everkept.core.search_ports import SearchBook
+    from everkept.core.answers import SearchBook
     from everkept.families.memories.model import Options
     from everkept.families.memories.toolset import MemoryTools
 

@@ -6,18 +6,24 @@ from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
+from everkept.core.answers import (
+    Edge,
+    Finding,
+    Findings,
+    Node,
+    SearchType,
+    SectionHit,
+    SectionSearch,
+)
 from everkept.core.paths import is_windows, is_within
 from everkept.core.peers import KEPT_TYPES, MOST_RESULTS, PeerQuestion
 from everkept.core.ports import Indexing, Library, ProjectChoice, RecordStore
-from everkept.core.projects import Project, Silence
+from everkept.core.projects import Project, Silence, key_of_workspace
 from everkept.core.records import Where
-from everkept.core.search_ports import Finding, Findings, SearchType, SectionHit, SectionSearch
 from everkept.core.secrets import masked
 from everkept.core.sessions import Call, Session
-from everkept.core.subgraphs import Edge, Node
 from everkept.core.text import normalised
 from everkept.core.times import Clock, LocalZone, parsed
-from everkept.core.workspaces import key_of_workspace
 from everkept.errors import NoActiveProject, NotFound, Refused
 from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import Discreet, folders_of

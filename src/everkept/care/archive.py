@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from everkept.core.accounts import is_home
 from everkept.core.care import Facts, Owner
 from everkept.core.disk import make_folder, open_private, usable
 from everkept.core.projects import Status
+from everkept.core.sessions import is_home
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
 

@@ -17,9 +17,9 @@ from everkept import __version__
 from everkept.app.history import EXCLUDED
 from everkept.care import archive
 from everkept.care.archive import Copied, Manifest
-from everkept.core.accounts import is_home
 from everkept.core.care import Added, Progress, Unsettled
 from everkept.core.disk import new_file, usable
+from everkept.core.sessions import is_home
 from everkept.core.times import Clock, iso
 from everkept.errors import (
     Conflict,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from everkept.app.engines import Standby, empty_library, left_elsewhere, make_library, standby_of
 from everkept.care.findings import Finding, Patient
-from everkept.core.accounts import home_of, is_home
 from everkept.core.conditions import Condition
 from everkept.core.records import Batch, Insert, Record, Update
+from everkept.core.sessions import home_of, is_home
 from everkept.core.text import clipped, counted
 from everkept.core.times import iso
 from everkept.errors import EverkeptError, NotFound, Refused, StoreBusy

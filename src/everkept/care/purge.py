@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from everkept.core.accounts import is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER
 from everkept.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
 from everkept.core.secrets import masked, masked_json
+from everkept.core.sessions import is_home
 from everkept.core.text import clipped, digest, normalised
 from everkept.errors import EverkeptError, ProjectOff
 from everkept.families.memories.memory_identity import text_key

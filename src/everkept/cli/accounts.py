@@ -12,9 +12,9 @@ from everkept.accounts.grants import Access, Grant, create_token, revoke_token, 
 from everkept.app.app import App
 from everkept.cli.options import Count, common, moment, settings_from
 from everkept.cli.runner import confirmed, print_json, run_with_app
-from everkept.core.accounts import OWNER, checked_account_name
 from everkept.core.ports import Token
 from everkept.core.projects import Project
+from everkept.core.sessions import OWNER, checked_account_name
 from everkept.core.text import counted
 from everkept.core.times import iso, now
 from everkept.errors import InvalidInput, visible

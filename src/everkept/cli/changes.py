@@ -11,9 +11,9 @@ from everkept.care.purge import Audit, Masked, Thing, called, find_secrets, mask
 from everkept.cli.options import common
 from everkept.cli.render import console, table_of
 from everkept.cli.runner import command_session, confirmed, print_json, run_with_app
-from everkept.core.accounts import OWNER, signer_of
 from everkept.core.ports import Purged
 from everkept.core.projects import USER
+from everkept.core.sessions import OWNER, signer_of
 from everkept.core.text import clipped, normalised
 from everkept.core.times import iso
 from everkept.errors import InvalidInput, NotFound

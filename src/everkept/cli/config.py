@@ -44,7 +44,7 @@ from everkept.settings import (
     load,
     warnings_of,
 )
-from everkept.settings.template import template
+from everkept.settings.config_file import template
 
 
 @click.group(invoke_without_command=True)

@@ -28,8 +28,8 @@ from everkept.cli.options import common, settings_from
 from everkept.cli.runner import EVERYTHING, harmless, print_json, reported
 from everkept.clients import config_files
 from everkept.core.disk import PRIVATE_FILE
+from everkept.core.mcp import CONNECT_TIMEOUT, Reach, Upstream
 from everkept.core.text import clipped, counted
-from everkept.core.upstreams import CONNECT_TIMEOUT, Reach, Upstream
 from everkept.errors import Conflict, EverkeptError, InvalidInput, Refused
 from everkept.families.gateway import draft
 from everkept.families.gateway.draft import drafted

@@ -25,9 +25,9 @@ from everkept.app.gateway_file import load
 from everkept.cli.options import common, settings_from
 from everkept.cli.runner import THE_GATEWAY, harmless, print_json, reported, run_with_app
 from everkept.cli.tools import SPOKEN, STANDARD_INPUT, standard_input
+from everkept.core.mcp import Reach, Upstream
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
-from everkept.core.upstreams import Reach, Upstream
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.gateway.schema_facts import (
     KINDS,

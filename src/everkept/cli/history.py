@@ -14,9 +14,9 @@ from everkept.app.history import topmost
 from everkept.cli.options import Count, common
 from everkept.cli.render import console, table_of
 from everkept.cli.runner import SELECTED_PROJECT, bar, confirmed, print_json, run_with_app
+from everkept.core.answers import Search
 from everkept.core.projects import Project
 from everkept.core.records import Record
-from everkept.core.search_ports import Search
 from everkept.core.sessions import Session
 from everkept.core.text import clipped, counted
 from everkept.core.times import iso

@@ -14,9 +14,9 @@ from everkept.app.app import App
 from everkept.app.engines import empty_library, make_library
 from everkept.cli.options import settings_from
 from everkept.core.ports import Library
+from everkept.core.projects import home_of
 from everkept.core.sessions import Report, Session
 from everkept.core.times import now
-from everkept.core.workspaces import home_of
 from everkept.errors import EverkeptError, NoActiveProject, ReadOnly, Unavailable, UpstreamError
 from everkept.settings import AUTO, GATEWAY, OWN_TOOLSETS, Settings, is_server, load
 

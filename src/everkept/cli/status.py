@@ -18,10 +18,10 @@ from everkept.cli.options import common
 from everkept.cli.render import bars, console, print_pairs
 from everkept.cli.runner import command_session, expect_project, print_json, run_with_app
 from everkept.core.conditions import Condition
+from everkept.core.mcp import Usage
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.core.times import ago, iso, now, parsed
-from everkept.core.upstreams import Usage
 from everkept.errors import Refused
 from everkept.hooks.session_end import Jobs
 from everkept.hooks.workspace import hooks_folder, recent

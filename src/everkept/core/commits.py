@@ -1,20 +1,34 @@
-"""The commit loop: read a state, plan against it, commit, and plan again if the state has moved.
+"""Commits: plan against a state, commit, plan again if it has moved; and undo of a change.
 
 Every write of a family, an import, an undo or a replay goes through `commit`, which records what
 the call touched.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol, TypeVar, runtime_checkable
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Change, Step
+from everkept.core.records import (
+    AMENDABLE,
+    Batch,
+    Change,
+    Delete,
+    Edit,
+    Link,
+    Record,
+    Ref,
+    Restore,
+    Step,
+    Update,
+    Where,
+)
 from everkept.core.times import Clock
 from everkept.errors import Conflict, Refused
-from everkept.values import Value, field
+from everkept.values import Value, field, replace
 
 
 class Touched(Value, frozen=False):
@@ -134,3 +148,137 @@ def is_writable(store: RecordStore) -> bool:
     except Refused:
         return False
     return True
+
+
+Things = dict[Ref, Record | Link]
+
+
+def undone(changes: Sequence[Change]) -> set[int]:
+    """Which changes are taken back at present; an undo that was itself undone does not count."""
+    taken_back: set[int] = set()
+    for change in sorted(changes, key=lambda c: -c.seq):
+        if change.undoes is not None and change.seq not in taken_back:
+            taken_back.add(change.undoes)
+    return taken_back
+
+
+async def plan_undo(
+    store: RecordStore, change: Change, bookkeeping: Set[str] = frozenset()
+) -> tuple[Step, ...]:
+    """Raises Refused when what the change touched has changed since.
+
+    The steps hold for the revision of the store that they were planned at, and no other. Records
+    of `bookkeeping` kinds are no knowledge: one that has changed since stays as it is.
+    """
+    if not change.edits:
+        raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
+    if any(edit.id is None for edit in change.edits):
+        raise _purged(change)
+    refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
+    current = await _current(store, change, refs)
+    if kept := await _kept_books(store, change, current, bookkeeping):
+        edits = tuple(e for e in change.edits if Ref(e.subject, e.id or "") not in kept)
+        return await plan_undo(store, replace(change, edits=edits))
+    await _check_unchanged(store, change, current)
+    await _check_nothing_hangs_on_inserts(store, change, current)
+    steps: list[Step] = []
+    amended: Counter[str] = Counter()
+    for edit in reversed(change.edits):
+        ref = Ref(edit.subject, edit.id or "")
+        steps.append(_step(edit, current[ref], amended[ref.id]))
+        amended[ref.id] += edit.operation == "update"
+    return tuple(steps)
+
+
+def _step(edit: Edit, current: Record | Link, amended: int) -> Step:
+    """`amended` is how often the steps before this one raise the record's version."""
+    if edit.operation == "delete":
+        return Restore(current.ref)
+    if edit.operation == "update" and isinstance(current, Record):
+        return Update(current.id, edit.before or {}, current.version + amended)
+    return Delete(current.ref)
+
+
+async def _current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things:
+    records = [ref.id for ref in refs if ref.subject == "record"]
+    links = [ref.id for ref in refs if ref.subject == "link"]
+    found: Things = {
+        thing.ref: thing
+        for thing in (
+            *await store.get(records, include_deleted=True),
+            *await store.get_links(links, include_deleted=True),
+        )
+    }
+    if len(found) < len(refs):
+        raise _purged(change)
+    return found
+
+
+async def _kept_books(
+    store: RecordStore, change: Change, current: Things, kinds: Set[str]
+) -> set[Ref]:
+    books = [r.ref for r in current.values() if isinstance(r, Record) and r.kind in kinds]
+    later = await store.history(books, after=change.seq) if books else []
+    return {Ref(edit.subject, edit.id or "") for _, edit in later}
+
+
+def _purged(change: Change) -> Refused:
+    return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
+
+
+async def _check_unchanged(store: RecordStore, change: Change, current: Things) -> None:
+    """Compares with how things stood right after the change: later edits laid back over them."""
+    later: dict[Ref, list[tuple[int, Edit]]] = {}
+    for seq, edit in await store.history(list(current), after=change.seq):
+        later.setdefault(Ref(edit.subject, edit.id or ""), []).append((seq, edit))
+    for ref, edits in later.items():
+        if _differs(current[ref], [edit for _, edit in edits]):
+            raise Refused(
+                f"The {ref.subject} {ref.id} has changed since, in change {edits[-1][0]}.",
+                hint="Undo the later change first.",
+                change=change.seq,
+                changed_by=sorted({seq for seq, _ in edits}),
+            )
+
+
+def _differs(current: Record | Link, later: Sequence[Edit]) -> bool:
+    then: dict[str, object] = {}
+    for edit in reversed(later):
+        then.update(edit.before or {})
+    return any(
+        (name in AMENDABLE and getattr(current, name) != value)
+        or (name == "deleted_at" and (current.deleted_at is None) != (value is None))
+        for name, value in then.items()
+    )
+
+
+async def _check_nothing_hangs_on_inserts(
+    store: RecordStore, change: Change, current: Things
+) -> None:
+    """Taking back an insert (or a restore) would delete what came to hang on it since."""
+    made = [
+        edit.id
+        for edit in change.edits
+        if edit.id and edit.subject == "record" and edit.operation in ("insert", "restore")
+    ]
+    if not made:
+        return
+    later: dict[str, list[str]] = {}
+    for child in await store.scan(Where(parents=tuple(made))):
+        if child.ref not in current:
+            later.setdefault(child.parent or "", []).append(child.id)
+    for link in await store.links(made):
+        if link.ref not in current:
+            for end in {link.source, link.target}:
+                later.setdefault(end, []).append(link.id)
+    for record_id in made:
+        if others := later.get(record_id):
+            record = current[Ref("record", record_id)]
+            name = record.name if isinstance(record, Record) else None
+            raise Refused(
+                f'"{name or record_id}" has {len(others)} observations or relations that came '
+                "later.",
+                hint="Undo the later changes first, or delete it.",
+                change=change.seq,
+                later=others[:20],
+            )

@@ -1,19 +1,178 @@
-"""The port of a library: all projects, and what belongs to none of them."""
+"""The port of a library: all projects, what belongs to none of them, and questions about that."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from everkept.core import catalog
-from everkept.core.catalog import CatalogChange, CatalogQuestion
-from everkept.core.store import RecordStore
+from everkept.core.answers import Holdings, Search, Token
+from everkept.core.mcp import Usage
+from everkept.core.projects import Project, Silence, Status
+from everkept.core.store import A_co, Answered, RecordStore
 
 if TYPE_CHECKING:
     from everkept.core.conditions import Condition
-    from everkept.core.projects import Project, Silence, Status
-    from everkept.core.search_ports import Search
-    from everkept.core.store_values import Holdings, Token
-    from everkept.core.upstreams import Usage
+
+
+class CatalogQuestion(Answered[A_co]):
+    """Something that a library can be asked, and which changes nothing."""
+
+
+class CatalogChange(Answered[A_co]):
+    """A write to a library beside the records of its projects."""
+
+
+class ListProjects(CatalogQuestion[list[Project]]):
+    """All projects, or the ones with a status, by name."""
+
+    status: Status | None = None
+
+
+class GetProject(CatalogQuestion[Project]):
+    """The project of this name. Raises NotFound."""
+
+    name: str
+
+
+class ListSilences(CatalogQuestion[list[Silence]]):
+    """When the projects of folders were turned off, also the ones that still are."""
+
+
+class FindWorkspaceProject(CatalogQuestion[Project | None]):
+    """The project that the workspace is linked to."""
+
+    path: str
+
+
+class ListWorkspaces(CatalogQuestion[list[str]]):
+    """The workspaces that are linked to the project."""
+
+    project: Project
+
+
+class GetNote(CatalogQuestion[str | None]):
+    """A small setting that the program stores for itself."""
+
+    key: str
+
+
+class ListNotes(CatalogQuestion[Mapping[str, str]]):
+    """All notes whose key begins with the prefix."""
+
+    prefix: str
+
+
+class ListSearches(CatalogQuestion[list[Search]]):
+    """The newest searches first, of all sessions or of one."""
+
+    session: str | None = None
+    limit: int = 100
+
+
+class ListUsage(CatalogQuestion[list[Usage]]):
+    """One sum for each tool that was called, the most called first and then by name."""
+
+
+class ListTokens(CatalogQuestion[list[Token]]):
+    """All tokens by age."""
+
+
+class HasToken(CatalogQuestion[bool]):
+    """Whether a token has this secret."""
+
+    secret_hash: str
+
+
+class ReadHoldings(CatalogQuestion[Holdings]):
+    """Everything that the library has beside the records."""
+
+
+class AddProject(CatalogChange[Project]):
+    """Create a project. Raises Conflict if a project has the name or the id, also an archived one.
+
+    `at` is the time of creation, if it was created before now.
+    """
+
+    name: str
+    description: str
+    project_id: str = ""
+    at: int | None = None
+
+
+class SetProjectStatus(CatalogChange[Project]):
+    """Archive or restore a project. Raises Conflict if it has the status already."""
+
+    name: str
+    status: Status
+
+
+class DeleteProject(CatalogChange[None]):
+    """Delete a project permanently."""
+
+    name: str
+
+
+class SetProjectOff(CatalogChange[Project]):
+    """Turn a project off or on; nothing changes if it is so already.
+
+    `at` is the time when it was turned off or on, if that was before now.
+    """
+
+    name: str
+    off: bool
+    at: int | None = None
+
+
+class LinkWorkspace(CatalogChange[Project]):
+    """Link the workspace to the project, unless it has one; the answer is the linked project."""
+
+    path: str
+    project: Project
+
+
+class WriteNote(CatalogChange[None]):
+    """Store a note; None deletes it."""
+
+    key: str
+    value: str | None
+
+
+class AddSearches(CatalogChange[None]):
+    """Store searches; the oldest go when there are too many."""
+
+    searches: Sequence[Search]
+
+
+class ForgetSearches(CatalogChange[int]):
+    """Delete all searches; the answer is their number."""
+
+
+class AddUsage(CatalogChange[None]):
+    """Add to the stored sums, all rows or none, while other processes add to them too."""
+
+    rows: Sequence[Usage]
+
+
+class RegisterToken(CatalogChange[None]):
+    """Store a token. Raises Conflict if its id or secret is stored already."""
+
+    token: Token
+    secret_hash: str
+
+
+class RevokeToken(CatalogChange[bool]):
+    """Delete a token; the answer is whether it existed."""
+
+    token_id: str
+
+
+class ReplaceHoldings(CatalogChange[None]):
+    """Make everything beside the records equal to these holdings, and discard the rest.
+
+    Projects that stay keep their records; new ones have none yet.
+    """
+
+    holdings: Holdings
+
 
 A = TypeVar("A")
 
@@ -70,81 +229,81 @@ class Library(ABC):
         """End all work and close all connections."""
 
     async def projects(self, status: "Status | None" = None) -> "list[Project]":
-        return await self.ask(catalog.ListProjects(status))
+        return await self.ask(ListProjects(status))
 
     async def project(self, name: str) -> "Project":
-        return await self.ask(catalog.GetProject(name))
+        return await self.ask(GetProject(name))
 
     async def create(
         self, name: str, description: str, *, project_id: str = "", at: int | None = None
     ) -> "Project":
-        return await self.apply(catalog.AddProject(name, description, project_id, at))
+        return await self.apply(AddProject(name, description, project_id, at))
 
     async def archive(self, name: str) -> "Project":
-        return await self.apply(catalog.SetProjectStatus(name, "archived"))
+        return await self.apply(SetProjectStatus(name, "archived"))
 
     async def restore(self, name: str) -> "Project":
-        return await self.apply(catalog.SetProjectStatus(name, "active"))
+        return await self.apply(SetProjectStatus(name, "active"))
 
     async def delete(self, name: str) -> None:
-        await self.apply(catalog.DeleteProject(name))
+        await self.apply(DeleteProject(name))
 
     async def switch(self, name: str, *, off: bool, at: int | None = None) -> "Project":
-        return await self.apply(catalog.SetProjectOff(name, off, at))
+        return await self.apply(SetProjectOff(name, off, at))
 
     async def silences(self) -> "list[Silence]":
-        return await self.ask(catalog.ListSilences())
+        return await self.ask(ListSilences())
 
     async def project_of_workspace(self, path: str) -> "Project | None":
-        return await self.ask(catalog.FindWorkspaceProject(path))
+        return await self.ask(FindWorkspaceProject(path))
 
     async def assign_workspace(self, path: str, project: "Project") -> "Project":
-        return await self.apply(catalog.LinkWorkspace(path, project))
+        return await self.apply(LinkWorkspace(path, project))
 
     async def workspaces_of(self, project: "Project") -> list[str]:
-        return await self.ask(catalog.ListWorkspaces(project))
+        return await self.ask(ListWorkspaces(project))
 
     async def note(self, key: str) -> str | None:
-        return await self.ask(catalog.GetNote(key))
+        return await self.ask(GetNote(key))
 
     async def set_note(self, key: str, value: str | None) -> None:
-        await self.apply(catalog.WriteNote(key, value))
+        await self.apply(WriteNote(key, value))
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
-        return await self.ask(catalog.ListNotes(prefix))
+        return await self.ask(ListNotes(prefix))
 
     async def add_searches(self, searches: "Sequence[Search]") -> None:
-        await self.apply(catalog.AddSearches(searches))
+        await self.apply(AddSearches(searches))
 
     async def searches(self, *, session: str | None = None, limit: int = 100) -> "list[Search]":
-        return await self.ask(catalog.ListSearches(session, limit))
+        return await self.ask(ListSearches(session, limit))
 
     async def forget_searches(self) -> int:
-        return await self.apply(catalog.ForgetSearches())
+        return await self.apply(ForgetSearches())
 
     async def add_usage(self, rows: "Sequence[Usage]") -> None:
-        await self.apply(catalog.AddUsage(rows))
+        await self.apply(AddUsage(rows))
 
     async def usage(self) -> "list[Usage]":
-        return await self.ask(catalog.ListUsage())
+        return await self.ask(ListUsage())
 
     async def tokens(self) -> "list[Token]":
-        return await self.ask(catalog.ListTokens())
+        return await self.ask(ListTokens())
 
     async def add_token(self, token: "Token", secret_hash: str) -> None:
-        await self.apply(catalog.RegisterToken(token, secret_hash))
+        await self.apply(RegisterToken(token, secret_hash))
 
     async def remove_token(self, token_id: str) -> bool:
-        return await self.apply(catalog.RevokeToken(token_id))
+        return await self.apply(RevokeToken(token_id))
 
     async def knows_token(self, secret_hash: str) -> bool:
-        return await self.ask(catalog.HasToken(secret_hash))
+        return await self.ask(HasToken(secret_hash))
 
     async def holdings(self) -> "Holdings":
-        return await self.ask(catalog.ReadHoldings())
+        return await self.ask(ReadHoldings())
 
     async def take_over(self, holdings: "Holdings") -> None:
-        await self.apply(catalog.ReplaceHoldings(holdings))
+        await self.apply(ReplaceHoldings(holdings))
 
 
 class TableLibrary(Library):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from everkept.core.accounts import NAME, NAME_LIMIT
-from everkept.core.search_ports import Finding
+from everkept.core.answers import Finding
+from everkept.core.sessions import NAME, NAME_LIMIT
 from everkept.core.text import clipped
 from everkept.errors import InvalidInput, visible
 from everkept.values import Value, field

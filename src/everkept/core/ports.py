@@ -3,20 +3,19 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from everkept.core.accounts import Account
+from everkept.core.answers import Access as Access
+from everkept.core.answers import Direction as Direction
+from everkept.core.answers import Embedded as Embedded
+from everkept.core.answers import Purged as Purged
+from everkept.core.answers import Tally as Tally
+from everkept.core.answers import Token as Token
 from everkept.core.library import Library as Library
 from everkept.core.projects import Project, Silence
-from everkept.core.questions import Order as Order
-from everkept.core.questions import Redaction as Redaction
-from everkept.core.questions import Seen as Seen
-from everkept.core.sessions import Call
+from everkept.core.sessions import Account, Call
+from everkept.core.store import Order as Order
 from everkept.core.store import RecordStore as RecordStore
-from everkept.core.store_values import Access as Access
-from everkept.core.store_values import Embedded as Embedded
-from everkept.core.store_values import Purged as Purged
-from everkept.core.store_values import Tally as Tally
-from everkept.core.store_values import Token as Token
-from everkept.core.walking import Direction as Direction
+from everkept.core.store import Redaction as Redaction
+from everkept.core.store import Seen as Seen
 from everkept.errors import ModelUnavailable
 from everkept.values import Value
 

@@ -1,11 +1,160 @@
-"""Who is calling: a client's session, and the one call that is under way."""
+"""Who is calling: an account, its session, and the one call that is under way."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+import json
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 from uuid import uuid4
 
-from everkept.core.accounts import Account, acting, acting_as
+from everkept.core.text import clipped
+from everkept.errors import InvalidInput
 from everkept.values import Value, field
+
+NOTES = "account."  # how the keys of notes begin that say who has an account, and sees what
+USERS = NOTES + "user."  # of those, the ones about who there is; the name of the account follows
+NAME_LIMIT = 40  # characters
+NAME = rf"[a-z0-9._-]{{1,{NAME_LIMIT}}}"  # as a pattern
+OWNER = "owner"  # how lists and logs call who has everything; no account is called so
+
+
+class Account(Value):
+    """Somebody who has a token of their own. A name may become another's; an `id` never does."""
+
+    name: str
+    is_peer: bool = False  # another server, which asks and never writes
+    id: str = ""
+
+
+_acting: ContextVar[Account | None] = ContextVar("acting", default=None)
+
+
+def acting() -> Account | None:
+    """Whose call this is; None where it is the owner's, or nobody's: work of our own."""
+    return _acting.get()
+
+
+@contextmanager
+def acting_as(account: Account | None) -> Generator[None, None, None]:
+    """Whatever is done within, in tasks that begin there too, is done for this account."""
+    token = _acting.set(account)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def signed(client: str) -> str:
+    """How the log names whoever is acting: an account with the program that it uses."""
+    account = acting()
+    if account is None:
+        return client
+    return f"{account.name} ({client})" if client else account.name
+
+
+def signer_of(client: str) -> str | None:
+    """Whose name stands before the program's, where the log has it from an account."""
+    found = re.fullmatch(rf"({NAME}) \(.*\)", client, re.DOTALL)
+    return found[1] if found else None
+
+
+def sessions_of(user: str) -> str:
+    """How the names of a user's sessions begin where those of all are kept together."""
+    return f"account:{user}/"
+
+
+def is_of_account(session: str | None) -> bool:
+    """Whether a session is an account's, by the name under which it is kept."""
+    return re.match(sessions_of(NAME), session or "") is not None
+
+
+def account_id(note: str | None) -> str | None:
+    """The id of the account that a note is about; None where that is none, or is being removed."""
+    try:
+        found: Any = json.loads(note) if note else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    fields = cast(dict[str, Any], found)
+    return None if fields.get("leaving") else str(fields.get("id", ""))
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A store that others see too."""
+
+    def check_own(self) -> None:
+        """Raises Refused where it is not the acting account's own."""
+        ...
+
+
+def check_own(store: object) -> None:
+    """For whoever takes something out of a store, away from all who see it."""
+    if isinstance(store, Shared):
+        store.check_own()
+
+
+def checked_account_name(name: str) -> str:
+    """The name as it is kept, in small letters, or what is wrong with it."""
+    folded = name.strip().lower()
+    if folded == OWNER:
+        raise InvalidInput(
+            f'"{OWNER}" is who runs the server: no account is called so.',
+            hint="Choose another name; a token of the owner's is made without one.",
+            argument="user",
+            value=OWNER,
+        )
+    if not re.fullmatch(NAME, folded):
+        shown = clipped(name, NAME_LIMIT).encode("utf-8", "replace").decode()
+        raise InvalidInput(
+            f'"{shown}" is no name of a user.',
+            hint=f"1 to {NAME_LIMIT} of a-z, 0-9, '.', '_' and '-' do well.",
+            argument="user",
+            value=shown,
+        )
+    return folded
+
+
+Home = Literal["user", "history"]
+
+_HOME = re.compile(rf"@(user|history) \(({NAME})\)")
+
+
+class HomeOf(NamedTuple):
+    """Which home of which account a project is."""
+
+    home: Home
+    user: str
+
+
+def home_name(home: Home, user: str) -> str:
+    return f"@{home} ({user})"
+
+
+def home_of(project_name: str) -> HomeOf | None:
+    """None for a project that is one."""
+    found = _HOME.fullmatch(project_name)
+    return HomeOf("user" if found[1] == "user" else "history", found[2]) if found else None
+
+
+def is_home(project_name: str) -> bool:
+    """Whether no tool may list or open a project of this name, and no command tell of it."""
+    return home_of(project_name) is not None
+
+
+def is_anothers(project_name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether it was the home of an account that is no more, by the notes of then and of now.
+
+    Whoever is called so by now, or next, must not find it.
+    """
+    found = home_of(project_name)
+    if found is None:
+        return False
+    known = account_id(now.get(USERS + found.user))
+    return known is None or known != account_id(before.get(USERS + found.user))
+
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 

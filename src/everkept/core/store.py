@@ -1,31 +1,313 @@
-"""The port of a store: one project's records."""
+"""The port of a store: one project's records, and the questions that it answers.
+
+The type parameter of a question is the type of its answer. Every hook loads this module, so that
+it imports nothing but the base of value types.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from everkept.core import questions
-from everkept.core.questions import Order, Question, Redaction, Seen, Upkeep
+from everkept.values import Value
 
-if TYPE_CHECKING:  # a hook loads only what it uses
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.records import (
-        Batch,
-        Change,
-        Edit,
-        Link,
-        Match,
-        Record,
-        Ref,
-        Weights,
-        Where,
+    from everkept.core.answers import (
+        Access,
+        Direction,
+        Embedded,
+        Hops,
+        Purged,
+        Selection,
+        Sources,
+        Stock,
+        Subgraph,
+        Tally,
     )
-    from everkept.core.store_values import Access, Embedded, Purged, Stock, Tally
-    from everkept.core.subgraphs import Selection, Subgraph
-    from everkept.core.walking import Direction, Hops, Sources
+    from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
     from everkept.language.words import WordQuery
+
+A_co = TypeVar("A_co", covariant=True)
+
+Order = Literal["name", "age", "newest"]
+# By name the `(name_key, variant)` of a record, by age its id; a purged one has nothing behind it.
+Seen = tuple[str, str] | str
+# Takes a record or link and values of some of its fields, and returns the values to store instead.
+Redaction = Callable[["Ref", Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Answered(Value, Generic[A_co]):
+    """A request with the type of its answer."""
+
+    if not TYPE_CHECKING:  # an alias for each type of answer would take a third of the import
+
+        def __class_getitem__(cls, _answer: Any) -> type:
+            return cls
+
+
+class Question(Answered[A_co]):
+    """Something that a store can be asked, and which changes nothing."""
+
+
+class Upkeep(Answered[A_co]):
+    """A write that is not a change: undo does not reverse it."""
+
+
+class GetRecords(Question["list[Record]"]):
+    """The existing records with these ids, in the order of the ids."""
+
+    ids: Sequence[str]
+    include_deleted: bool = False
+
+
+class ScanRecords(Question["list[Record]"]):
+    """Records by name or by age: all of them, or the ones behind the last one seen."""
+
+    where: "Where"
+    order: Order = "age"
+    after: Seen | None = None
+    limit: int | None = None
+
+
+class MatchWords(Question["list[Match]"]):
+    """The best live records for a word query, best first."""
+
+    words: "WordQuery"
+    where: "Where"
+    weights: "Weights"
+    limit: int
+
+
+class MatchText(Question["list[Match]"]):
+    """Live records whose name, type or text contains the text, in upper or lower case."""
+
+    text: str
+    where: "Where"
+    limit: int
+
+
+class FindLinks(Question["list[Link]"]):
+    """Live links at these records, oldest first.
+
+    `sources` are kinds: only links that go out from a record of one of them.
+    """
+
+    ids: Sequence[str]
+    direction: "Direction" = "both"
+    sources: Sequence[str] = ()
+    limit: int | None = None
+
+
+class ReadSubgraph(Question["Subgraph"]):
+    """Live records of a kind with their live children, and the live links among that kind."""
+
+    wanted: "Selection"
+
+
+class WalkLinks(Question["list[list[Link]]"]):
+    """The live links that a walk from these records meets, hop by hop, oldest first.
+
+    Each link is in the first hop that meets it, and the walk continues from each record once. A
+    hop that meets nothing new ends the walk.
+    """
+
+    ids: Sequence[str]
+    hops: "Hops"
+
+
+class CountSources(Question["Sources"]):
+    """The number of matching records that link to each of these, and the links of the newest.
+
+    The counts are by the id that is linked to, without zeros. The links are all that lead here
+    from the newest records, oldest first; the newest records are the ones with the last links.
+    """
+
+    ids: Sequence[str]
+    where: "Where"
+    limit: int
+
+
+class GetLinks(Question["list[Link]"]):
+    """The existing links with these ids, in the order of the ids."""
+
+    ids: Sequence[str]
+    include_deleted: bool = False
+
+
+class ScanLinks(Question["list[Link]"]):
+    """Links whose verb contains the text, in upper or lower case, in the order of arrival."""
+
+    deleted: bool | None
+    containing: str = ""
+
+
+class CountLive(Question[Mapping[str, int]]):
+    """Live records by kind, and live links under `link`."""
+
+
+class CountRecords(Question[int]):
+    """The number of matching records, which are not read."""
+
+    where: "Where"
+
+
+class ReadChanges(Question["list[Change]"]):
+    """Log entries past a sequence number.
+
+    With `most_edits`, the page omits changes with more edits, and does not read them.
+    """
+
+    after: int = 0
+    limit: int = 100
+    newest_first: bool = False
+    most_edits: int | None = None
+
+
+class ReadHistory(Question["list[tuple[int, Edit]]"]):
+    """Every edit of these records and links past a sequence number, oldest first, each with its
+    own number."""
+
+    refs: "Sequence[Ref]"
+    after: int = 0
+
+
+class GetRevision(Question[int]):
+    """The sequence number of the newest change of any process; 0 before the first."""
+
+
+class GetStamp(Question[tuple[int, int]]):
+    """Two numbers: each change raises the first, each vector that comes or goes the second.
+
+    While both stay the same, every question has the same answer.
+    """
+
+
+class FindFaults(Question["list[str]"]):
+    """Everything that is wrong with the stored data; empty if it is sound."""
+
+
+class TallyRecords(Question["list[Tally]"]):
+    """Records of these kinds counted by scope, type and deletion."""
+
+    kinds: Sequence[str]
+
+
+class ListScopes(Question["list[str]"]):
+    """The scopes of live records of a kind, by name. Quick for any number of records."""
+
+    kind: str
+
+
+class ListAuthors(Question["list[str]"]):
+    """All authors of live records."""
+
+
+class MeasureWords(Question[Mapping[str, float]]):
+    """The share of live records whose indexed words include each of these, 0 to 1."""
+
+    words: Sequence[str]
+
+
+class FindUnembedded(Question["list[Record]"]):
+    """Live records of these kinds that have a text and no vector of the model, newest first.
+
+    These are the only queue of pending embeddings.
+    """
+
+    model: str
+    kinds: Sequence[str]
+    limit: int
+
+
+class CountVectors(Question[tuple[int, int]]):
+    """The number of live records of these kinds with a vector of the model, and without one."""
+
+    model: str
+    kinds: Sequence[str]
+
+
+class GetVectors(Question["Mapping[str, NDArray[np.float32]]"]):
+    """The vectors of the model that these records have."""
+
+    model: str
+    ids: Sequence[str]
+
+
+class FindNear(Question["list[Match]"], eq=False):
+    """The records with the nearest vectors, best first; the score is the cosine.
+
+    Every stored vector can be found. `also` are ids whose scores are wanted at any distance;
+    records without a vector are omitted.
+    """
+
+    model: str
+    vector: "NDArray[np.float32]"
+    where: "Where"
+    limit: int
+    also: Sequence[str] = ()
+
+
+class GetAccesses(Question["Mapping[str, Access]"]):
+    """How often these records were recalled; a record that never was is omitted."""
+
+    ids: Sequence[str]
+
+
+class ListMostAccessed(Question["Mapping[str, Access]"]):
+    """The live records that were recalled most often, by id: the most and then the last recalled
+    first."""
+
+    limit: int
+
+
+class MeasureSize(Question[int]):
+    """The bytes that the store takes on its disk; 0 if it has none."""
+
+
+class Purge(Upkeep["Purged"]):
+    """Erase records and links permanently, with every trace in log and index.
+
+    A record takes its children and links with it, also deleted ones.
+    """
+
+    refs: "Sequence[Ref]"
+
+
+class Redact(Upkeep["Purged"]):
+    """Rewrite permanently the values that these records and links have and had.
+
+    `clean` takes the values of each (of a link its verb and facets), and the old ones of each of
+    its edits. No log, index or vector keeps the former values. Raises Conflict.
+    """
+
+    refs: "Sequence[Ref]"
+    clean: Redaction
+
+
+class PutVectors(Upkeep[int]):
+    """Store the vectors of records that are live in that version; the answer is their number."""
+
+    model: str
+    items: "Sequence[Embedded]"
+
+
+class NoteAccesses(Upkeep[None]):
+    """Add to the numbers of how often records were recalled."""
+
+    counts: Mapping[str, int]
+    at: int
+
+
+class Restock(Upkeep[None]):
+    """Make the store's contents equal to another store's in one transaction.
+
+    Records that are new here are younger than the others.
+    """
+
+    stock: "Stock"
+
 
 A = TypeVar("A")
 
@@ -57,7 +339,7 @@ class RecordStore(ABC):
         """Do a write that is not a change, and return its result."""
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Record]":
-        return await self.ask(questions.GetRecords(ids, include_deleted))
+        return await self.ask(GetRecords(ids, include_deleted))
 
     async def scan(
         self,
@@ -67,15 +349,15 @@ class RecordStore(ABC):
         after: Seen | None = None,
         limit: int | None = None,
     ) -> "list[Record]":
-        return await self.ask(questions.ScanRecords(where, order, after, limit))
+        return await self.ask(ScanRecords(where, order, after, limit))
 
     async def match(
         self, words: "WordQuery", where: "Where", weights: "Weights", limit: int
     ) -> "list[Match]":
-        return await self.ask(questions.MatchWords(words, where, weights, limit))
+        return await self.ask(MatchWords(words, where, weights, limit))
 
     async def containing(self, text: str, where: "Where", limit: int) -> "list[Match]":
-        return await self.ask(questions.MatchText(text, where, limit))
+        return await self.ask(MatchText(text, where, limit))
 
     async def links(
         self,
@@ -85,28 +367,28 @@ class RecordStore(ABC):
         sources: Sequence[str] = (),
         limit: int | None = None,
     ) -> "list[Link]":
-        return await self.ask(questions.FindLinks(ids, direction, sources, limit))
+        return await self.ask(FindLinks(ids, direction, sources, limit))
 
     async def subgraph(self, wanted: "Selection") -> "Subgraph":
-        return await self.ask(questions.ReadSubgraph(wanted))
+        return await self.ask(ReadSubgraph(wanted))
 
     async def walk(self, ids: Sequence[str], hops: "Hops") -> "list[list[Link]]":
-        return await self.ask(questions.WalkLinks(ids, hops))
+        return await self.ask(WalkLinks(ids, hops))
 
     async def sources_of(self, ids: Sequence[str], where: "Where", limit: int) -> "Sources":
-        return await self.ask(questions.CountSources(ids, where, limit))
+        return await self.ask(CountSources(ids, where, limit))
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Link]":
-        return await self.ask(questions.GetLinks(ids, include_deleted))
+        return await self.ask(GetLinks(ids, include_deleted))
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> "list[Link]":
-        return await self.ask(questions.ScanLinks(deleted, containing))
+        return await self.ask(ScanLinks(deleted, containing))
 
     async def count(self) -> Mapping[str, int]:
-        return await self.ask(questions.CountLive())
+        return await self.ask(CountLive())
 
     async def how_many(self, where: "Where") -> int:
-        return await self.ask(questions.CountRecords(where))
+        return await self.ask(CountRecords(where))
 
     async def changes(
         self,
@@ -116,40 +398,40 @@ class RecordStore(ABC):
         newest_first: bool = False,
         most_edits: int | None = None,
     ) -> "list[Change]":
-        return await self.ask(questions.ReadChanges(after, limit, newest_first, most_edits))
+        return await self.ask(ReadChanges(after, limit, newest_first, most_edits))
 
     async def history(self, refs: "Sequence[Ref]", *, after: int = 0) -> "list[tuple[int, Edit]]":
-        return await self.ask(questions.ReadHistory(refs, after))
+        return await self.ask(ReadHistory(refs, after))
 
     async def revision(self) -> int:
-        return await self.ask(questions.GetRevision())
+        return await self.ask(GetRevision())
 
     async def stamp(self) -> tuple[int, int]:
-        return await self.ask(questions.GetStamp())
+        return await self.ask(GetStamp())
 
     async def check(self) -> list[str]:
-        return await self.ask(questions.FindFaults())
+        return await self.ask(FindFaults())
 
     async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
-        return await self.ask(questions.TallyRecords(kinds))
+        return await self.ask(TallyRecords(kinds))
 
     async def scopes(self, kind: str) -> list[str]:
-        return await self.ask(questions.ListScopes(kind))
+        return await self.ask(ListScopes(kind))
 
     async def authors(self) -> list[str]:
-        return await self.ask(questions.ListAuthors())
+        return await self.ask(ListAuthors())
 
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        return await self.ask(questions.MeasureWords(words))
+        return await self.ask(MeasureWords(words))
 
     async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> "list[Record]":
-        return await self.ask(questions.FindUnembedded(model, kinds, limit))
+        return await self.ask(FindUnembedded(model, kinds, limit))
 
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await self.ask(questions.CountVectors(model, kinds))
+        return await self.ask(CountVectors(model, kinds))
 
     async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await self.ask(questions.GetVectors(model, ids))
+        return await self.ask(GetVectors(model, ids))
 
     async def near(
         self,
@@ -159,31 +441,31 @@ class RecordStore(ABC):
         limit: int,
         also: Sequence[str] = (),
     ) -> "list[Match]":
-        return await self.ask(questions.FindNear(model, vector, where, limit, also))
+        return await self.ask(FindNear(model, vector, where, limit, also))
 
     async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
-        return await self.ask(questions.GetAccesses(ids))
+        return await self.ask(GetAccesses(ids))
 
     async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
-        return await self.ask(questions.ListMostAccessed(limit))
+        return await self.ask(ListMostAccessed(limit))
 
     async def size(self) -> int:
-        return await self.ask(questions.MeasureSize())
+        return await self.ask(MeasureSize())
 
     async def purge(self, refs: "Sequence[Ref]") -> "Purged":
-        return await self.maintain(questions.Purge(refs))
+        return await self.maintain(Purge(refs))
 
     async def redact(self, refs: "Sequence[Ref]", clean: Redaction) -> "Purged":
-        return await self.maintain(questions.Redact(refs, clean))
+        return await self.maintain(Redact(refs, clean))
 
     async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
-        return await self.maintain(questions.PutVectors(model, items))
+        return await self.maintain(PutVectors(model, items))
 
     async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        await self.maintain(questions.NoteAccesses(counts, at))
+        await self.maintain(NoteAccesses(counts, at))
 
     async def restock(self, stock: "Stock") -> None:
-        await self.maintain(questions.Restock(stock))
+        await self.maintain(Restock(stock))
 
 
 class TableStore(RecordStore):

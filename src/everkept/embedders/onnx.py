@@ -1,22 +1,164 @@
-"""Vectors from all-MiniLM-L6-v2, the model that the package carries."""
+"""Vectors from all-MiniLM-L6-v2, the model that the package carries, and its word pieces.
+
+The ids of word pieces are those that the `tokenizers` library gives for the model's
+tokenizer.json, and a test holds them to it. Only a lone surrogate lies outside: that library
+refuses it, and here it is removed like a control character.
+"""
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from everkept.core.memory_trim import keep_heaps_small, return_freed_memory
-from everkept.embedders.wordpiece import WordPiece
+from everkept.core.runtime import keep_heaps_small, return_freed_memory
 from everkept.errors import ModelUnavailable
+from everkept.patterns import compile_late
 from everkept.values import Value
 
-if TYPE_CHECKING:  # imported by the thread that loads the model
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from everkept.embedders.network import Network
+
+UNKNOWN = "[UNK]"
+START = "[CLS]"
+END = "[SEP]"
+SPECIAL = ("[PAD]", UNKNOWN, START, END, "[MASK]")
+
+LONGEST_WORD = 100  # characters; a longer word is unknown as a whole
+CACHED_CHUNKS = 16_384
+LONGEST_CACHED = 64  # characters; texts without spaces would fill the cache with sentences
+
+
+class WordPiece:
+    """A vocabulary, and how it cuts texts. Safe to use from several threads."""
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        """Raises ValueError for what cannot be the vocabulary of such a model."""
+        ids = {piece: number for number, piece in enumerate(vocabulary)}
+        if missing := [piece for piece in SPECIAL if piece not in ids]:
+            raise ValueError(f"no {', '.join(missing)} in the vocabulary")
+        if len(ids) < len(vocabulary):
+            raise ValueError("the vocabulary has a piece twice")
+        self.size = len(vocabulary)
+        self._special = {piece: ids.pop(piece) for piece in SPECIAL}
+        self._unknown = (self._special[UNKNOWN],)
+        # A word of the text never begins with ##, as punctuation is cut off before.
+        self._beginnings = {p: n for p, n in ids.items() if not p.startswith("##")}
+        self._continuations = {p[2:]: n for p, n in ids.items() if p.startswith("##")}
+        self._longest = max(map(len, ids), default=0)
+        self._ids_of_known_chunk = lru_cache(CACHED_CHUNKS)(self._ids_of_chunk)
+
+    @classmethod
+    def from_file(cls, path: Path) -> "WordPiece":
+        """Reads one piece a line; the line's number, from 0, is the piece's id."""
+        return cls(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+
+    def ids(self, text: str) -> list[int]:
+        """The pieces of the text itself, without the marks of its start and end."""
+        return list(chain.from_iterable(map(self._ids_of_any_chunk, _CHUNK.findall(text))))
+
+    def framed(self, ids: Iterable[int]) -> list[int]:
+        """The ids between the marks of start and end, as the model expects them."""
+        return [self._special[START], *ids, self._special[END]]
+
+    def _ids_of_any_chunk(self, chunk: str) -> tuple[int, ...]:
+        if len(chunk) > LONGEST_CACHED:
+            return self._ids_of_chunk(chunk)
+        return self._ids_of_known_chunk(chunk)
+
+    def _ids_of_chunk(self, chunk: str) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(map(self._ids_of_part, _SPECIAL.split(chunk))))
+
+    def _ids_of_part(self, part: str) -> Iterator[int]:
+        if part in self._special:
+            return iter((self._special[part],))
+        words = "".join(map(_normalised, part)).split()
+        return chain.from_iterable(map(self._ids_of_word, words))
+
+    def _ids_of_word(self, word: str) -> Sequence[int]:
+        """The longest piece that fits, again and again; unknown if there is none somewhere."""
+        if (whole := self._beginnings.get(word)) is not None:
+            return (whole,)
+        if len(word) > LONGEST_WORD:
+            return self._unknown
+        found: list[int] = []
+        start = 0
+        while start < len(word):
+            pieces = self._continuations if start else self._beginnings
+            for end in range(min(len(word), start + self._longest), start, -1):
+                if (piece := pieces.get(word[start:end])) is not None:
+                    break
+            else:
+                return self._unknown
+            found.append(piece)
+            start = end
+        return found
+
+
+# What separates words for BERT. Python's own notion has control characters too, which are
+# removed instead: the halves around them are one word.
+_SPACES = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_CHUNK = compile_late(f"[^{_SPACES}]+")
+_SPACE = compile_late(f"[{_SPACES}]")
+_SPECIAL = compile_late(f"({'|'.join(map(re.escape, SPECIAL))})")
+# The hole before U+2B920 is the reference's.
+_IDEOGRAPH = compile_late(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
+    "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+
+# The reference has the tables of Unicode 8. For it everything younger is an ordinary letter, and
+# so part of an unknown word; these ranges hold every younger mark, punctuation and format
+# character up to Unicode 18, and beside them only what is in no piece of the vocabulary.
+_YOUNGER = compile_late(
+    "[\u05c8\u05c9\u061d\u07fd\u0890-\u08e2\u09fd\u09fe\u0a76\u0afa-\u0aff\u0b53-\u0b55"
+    "\u0c04-\u0c3c\u0c77\u0c84\u0d00\u0d3b\u0d3c\u0d81\u0eba\u0ece\u180f-\u1886\u1abf-\u1af0"
+    "\u1b4e\u1b4f\u1b7d-\u1b7f\u1df6-\u1dfb\u2e43-\u2e63\ua82c\ua8c5\ua8ff\ua9bd"
+    "\U00010d24-\U00010f89\U00011070-\U00011074\U000110c2-\U000110cd\U000111cf"
+    "\U0001123e-\U00011241\U0001133b\U000113bb-\U0001145e\U00011660-\U0001166c\U000116b9"
+    "\U0001182f-\U00011fff\U00012ff1-\U0001612f\U00016d6d-\U00016f4f\U00016fe2-\U00016fe4"
+    "\U0001cf00-\U0001d128\U0001d25b\U0001d25c\U0001e000-\U0001e6f5\U0001e944-\U0001e95f]"
+)
+# Characters that have changed sides since: two were punctuation, two were marks.
+_CHANGED = {"\u166d": " \u166d ", "\U000111c9": " \U000111c9 ", "\u1734": "", "\U0001171e": ""}
+
+
+@lru_cache(maxsize=8_192)
+def _normalised(character: str) -> str:
+    """What becomes of a character: nothing, a space, a word of its own, or its bare small form.
+
+    Character by character is enough: in the decomposed form of a text neighbours only change
+    places with each other where a mark is removed or the word unknown anyway.
+    """
+    if character in _CHANGED:
+        return _CHANGED[character]
+    if _YOUNGER.match(character):
+        return character
+    if _SPACE.match(character):
+        return " "
+    if character in "\0\ufffd" or unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs"}:
+        return ""
+    decomposed = unicodedata.normalize("NFD", character)
+    bare = "".join(c.lower() for c in decomposed if unicodedata.category(c) != "Mn")
+    return f" {bare} " if _stands_alone(character) or _stands_alone(bare) else bare
+
+
+def _stands_alone(text: str) -> bool:
+    """Whether it is an ideograph or a punctuation mark; symbols of ASCII count as the latter."""
+    if len(text) != 1:
+        return False
+    if text.isascii():
+        return not text.isalnum()
+    return unicodedata.category(text).startswith("P") or bool(_IDEOGRAPH.match(text))
+
 
 T = TypeVar("T")
 

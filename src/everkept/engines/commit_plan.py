@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Redaction
 from everkept.core.records import (
     AMENDABLE,
@@ -20,7 +21,6 @@ from everkept.core.records import (
     Step,
     Update,
 )
-from everkept.core.store_values import Stock
 from everkept.errors import Conflict
 from everkept.values import Value, field, replace
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from everkept.core.record_match import heard, hears
+from everkept.core.fallback_answers import heard, hears
 from everkept.core.records import Record
 from everkept.values import Value, field
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 from urllib.parse import unquote
 
-from everkept.core.accounts import checked_account_name, home_of
 from everkept.core.disk import make_folder, open_private
 from everkept.core.projects import checked_project_name
 from everkept.core.records import Link, Record
+from everkept.core.sessions import checked_account_name, home_of
 from everkept.core.times import parsed
 from everkept.errors import InvalidInput
 from everkept.families.bank.model import INDEXED_FILE, SECTION

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TextIO
 
 from everkept.accounts.account_library import no_project
-from everkept.core.accounts import USERS, account_id, home_of, is_home
-from everkept.core.data_fence import as_quotation
+from everkept.core.context_text import as_quotation
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import Project, Status
+from everkept.core.projects import Project, Status, key_of_workspace
 from everkept.core.records import Link, Record, Where
+from everkept.core.sessions import USERS, account_id, home_of, is_home
 from everkept.core.text import clipped
 from everkept.core.times import iso
-from everkept.core.workspaces import key_of_workspace
 from everkept.errors import InvalidInput, ProjectOff
 from everkept.exchange.export_format import (
     ABOUT,

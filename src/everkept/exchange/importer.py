@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.accounts.account_library import HomeStore
-from everkept.core.accounts import USERS, account_id, checked_account_name
 from everkept.core.commits import commit, retry
 from everkept.core.paths import Exclusion
 from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import key_of_workspace
 from everkept.core.records import (
     AMENDABLE,
     Batch,
@@ -22,10 +22,9 @@ from everkept.core.records import (
     Where,
 )
 from everkept.core.secrets import Masking
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import USERS, Call, Session, account_id, checked_account_name
 from everkept.core.text import normalised
 from everkept.core.times import Clock
-from everkept.core.workspaces import key_of_workspace
 from everkept.errors import Conflict, InvalidInput, NotFound
 from everkept.exchange.export_format import Section, read_export
 from everkept.families.graph.graph import Graph

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from everkept.app.engines import BROUGHT, UNDER_WAY
+from everkept.core.answers import Holdings, Stock
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Change, Link, Record, Ref, Where
-from everkept.core.store_values import Holdings, Stock
 from everkept.core.times import iso
 from everkept.errors import Conflict
 from everkept.values import Value, as_dict, field, replace

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from everkept.core.disk import sync_folder
 from everkept.core.files import checked_path
-from everkept.core.uncancelled import finished, is_on_event_loop
+from everkept.core.runtime import finished, is_on_event_loop
 from everkept.errors import (
     Conflict,
     EverkeptError,

@@ -37,9 +37,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from everkept.core import times
 from everkept.core.files import FileWork
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven, finished
 from everkept.core.times import Clock
-from everkept.core.uncancelled import finished
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
 from everkept.files.disk import LOCK_NAME, in_thread, is_running, lock_file, this_machine
 from everkept.values import Value

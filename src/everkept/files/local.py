@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from everkept.core.disk import sync, sync_folder
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.errors import (
     Conflict,
     EverkeptError,

@@ -113,7 +113,7 @@ class Files:
     def _ssh(self) -> "SshConnections":
         if self._connections is None:
             if find_spec("asyncssh") is None:
-                from everkept.core.extras import install_hint
+                from everkept.core.runtime import install_hint
 
                 raise Unavailable(
                     "Folders on other machines need asyncssh, which is not installed.",

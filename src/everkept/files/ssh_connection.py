@@ -11,7 +11,7 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPClientFile, SFTPName
 from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WRITE
 
-from everkept.core.uncancelled import finished
+from everkept.core.runtime import finished
 from everkept.errors import (
     InvalidInput,
     Refused,

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 import asyncssh
 
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
-from everkept.core.uncancelled import finished
+from everkept.core.runtime import finished
 from everkept.errors import (
     Conflict,
     EverkeptError,

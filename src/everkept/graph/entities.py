@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 from uuid import uuid4
 
+from everkept.core.answers import Node
 from everkept.core.ports import RecordStore
 from everkept.core.records import Insert, Record, Step, Update, Where
-from everkept.core.subgraphs import Node
 from everkept.core.text import digest, has_control_characters, normalised
 from everkept.errors import InvalidInput
 from everkept.values import replace

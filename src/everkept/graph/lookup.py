@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from everkept.core.answers import Selection, Subgraph
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Step, Where
 from everkept.core.secrets import masked
-from everkept.core.subgraphs import Selection, Subgraph
 from everkept.core.text import normalised
 from everkept.errors import AmbiguousName, NotFound
 from everkept.graph.entities import (

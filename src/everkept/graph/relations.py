@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequen
 from itertools import chain
 from uuid import uuid4
 
+from everkept.core.answers import Hops, beyond
 from everkept.core.fallback_answers import hop_by_hop
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record
-from everkept.core.walking import Hops, beyond
 from everkept.graph.entities import ENTITY
 from everkept.values import Value
 

@@ -181,7 +181,7 @@ def _handled(event: "HookEvent", call: Call) -> "Answer | None":
 
 
 def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Answer | None":
-    from everkept.core.sync_runner import driven
+    from everkept.core.runtime import driven
     from everkept.engines.sqlite.read_only_library import reading_room
     from everkept.hooks.events import Around
     from everkept.hooks.workspace import Ledger, hooks_folder, project_of

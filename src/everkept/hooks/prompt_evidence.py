@@ -7,22 +7,20 @@ from math import prod
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from everkept.core.data_fence import as_code, as_data, as_quotation, fenced
+from everkept.core.context_text import as_code, as_data, as_quotation, fenced, token_count
 from everkept.core.paths import Parts, loose_parts, starts_with
+from everkept.core.projects import checkout_of, workspace_of
 from everkept.core.records import Record, Weights, Where
 from everkept.core.secrets import masked
 from everkept.core.text import blake2b, clipped, digest, normalised
 from everkept.core.times import ago
-from everkept.core.tokens import token_count
-from everkept.core.workspaces import checkout_of, workspace_of
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.prompts import is_debugging, plain_error
 from everkept.hooks.workspace import past_of, project_of
 from everkept.language.past_forms import triggered
-from everkept.language.rarity import Rarity
-from everkept.language.stems import stem
-from everkept.language.telling_words import Word, stems
+from everkept.language.spellings import stem
+from everkept.language.telling_words import Rarity, Word, stems
 from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.retrieval.excerpts import excerpt
 from everkept.values import replace

@@ -3,8 +3,13 @@
 import re
 from typing import Literal, NamedTuple
 
-from everkept.language.forms import OVERVIEW
-from everkept.language.past_forms import Trigger, foreign_indicators_in, indicators_in, triggered
+from everkept.language.past_forms import (
+    OVERVIEW,
+    Trigger,
+    foreign_indicators_in,
+    indicators_in,
+    triggered,
+)
 from everkept.language.telling_words import Word, telling_words
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from everkept.core.context_text import token_count
 from everkept.core.records import Record, Where
 from everkept.core.secret_forms import is_placeholder
 from everkept.core.secrets import masked, secret_spans
-from everkept.core.tokens import token_count
 from everkept.families.memories.context import entry_of, fenced, is_current
 from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.commands import signatures

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from everkept.core.data_fence import as_data
+from everkept.core.context_text import as_data
 from everkept.core.records import Record, Where
 from everkept.core.text import clipped, digest
 from everkept.core.times import ago
@@ -14,9 +14,8 @@ from everkept.families.memories.memory_identity import MEMORY
 from everkept.hooks.events import Around, HookEvent
 from everkept.hooks.tool_use import command_of_failure, is_automatic
 from everkept.hooks.workspace import EDITED, FAILED, FIXED
-from everkept.language.common_words import FILLING
-from everkept.language.phrases import is_decision
-from everkept.language.sentences import sentences, without_blocks
+from everkept.language.sentences import is_decision, sentences, without_blocks
+from everkept.language.telling_words import FILLING
 from everkept.patterns import compile_late
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ async def _is_off(room: "ReadingRoom | None", event: HookEvent) -> bool:
     silences = [] if room is None else await room.silences()
     if all(silence.until is not None for silence in silences):
         return False
-    from everkept.core.workspaces import key_of_workspace
+    from everkept.core.projects import key_of_workspace
     from everkept.families.history.off_folders import Quiet
 
     return Quiet(silences, key_of_workspace).switched_off(str(event.folder or "")) is not None

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.data_fence import as_data
+from everkept.core.context_text import as_data, token_count
+from everkept.core.projects import checkout_of
 from everkept.core.records import Record, Where
 from everkept.core.text import counted, digest
 from everkept.core.times import ago
-from everkept.core.tokens import token_count
-from everkept.core.workspaces import checkout_of
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CONVERSATION, DECISION, SUMMARY, TURN
 from everkept.families.memories.context import Entry, Filling, entry_of, fenced, is_current, ranked

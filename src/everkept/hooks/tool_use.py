@@ -277,7 +277,7 @@ def _trail(event: HookEvent, around: Around) -> Trail:
 
 def _file(event: HookEvent) -> str | None:
     """The file as the project calls it, where it belongs to it and is worth a memory."""
-    from everkept.core.workspaces import checkout_of
+    from everkept.core.projects import checkout_of
 
     given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
     if not isinstance(given, str) or not given or event.folder is None:

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from everkept.core.data_fence import as_data, fenced
+from everkept.core.context_text import as_data, fenced, token_count
 from everkept.core.records import Record, Where
 from everkept.core.secrets import masked
 from everkept.core.text import clipped, counted
 from everkept.core.times import ago
-from everkept.core.tokens import token_count
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
 from everkept.hooks.events import Answer, Around, HookEvent
@@ -36,7 +35,7 @@ from everkept.hooks.prompts import (
     wants_new_feature,
 )
 from everkept.hooks.workspace import open_todos, past_of, project_of
-from everkept.language.forms import OVERVIEW, Wanted
+from everkept.language.past_forms import OVERVIEW, Wanted
 from everkept.language.telling_words import Word, is_commonplace
 from everkept.retrieval.excerpts import excerpt
 
@@ -318,7 +317,7 @@ def fits(text: str, budget: int) -> bool:
     """Whether it takes no more tokens."""
     if len(text.encode("utf-8")) <= budget:  # no token is shorter than a byte
         return True
-    from everkept.core.tokens import token_count
+    from everkept.core.context_text import token_count
 
     return token_count(text) <= budget
 

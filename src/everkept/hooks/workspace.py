@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.core import disk
+from everkept.core.projects import DEFAULT_PROJECT, home_of
 from everkept.core.records import Record, Weights, Where
 from everkept.core.text import blake2b
-from everkept.core.workspaces import DEFAULT_PROJECT, home_of
 from everkept.errors import EverkeptError, NotFound
 from everkept.language.words import Phrase
 from everkept.patterns import compile_late
@@ -52,7 +52,7 @@ async def past_of(room: "ReadingRoom") -> "RecordStore | None":
     if all(silence.until is not None for silence in silences):
         return store
     # Only now: nothing is off nearly always.
-    from everkept.core.workspaces import key_of_workspace
+    from everkept.core.projects import key_of_workspace
     from everkept.families.history.off_folders import Quiet, folders_of, without
 
     folders = await folders_of(store)

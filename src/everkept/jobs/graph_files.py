@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from everkept.core.accounts import acting_as
 from everkept.core.ports import Library
 from everkept.core.projects import USER
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Call, Session, acting_as
 from everkept.errors import EverkeptError, NotFound
 from everkept.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
 from everkept.families.bank.graph.mirror import Mirror

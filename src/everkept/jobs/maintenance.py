@@ -11,14 +11,13 @@ from uuid import uuid4
 from weakref import WeakSet
 
 from everkept.accounts.project_rule import ProjectRule
-from everkept.core.accounts import acting_as
+from everkept.core.answers import PASSING
 from everkept.core.commits import Planned, Writer
-from everkept.core.memory_trim import return_freed_memory
 from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Record, Where
-from everkept.core.sessions import Call, Session
-from everkept.core.store_values import PASSING
+from everkept.core.runtime import return_freed_memory
+from everkept.core.sessions import Call, Session, acting_as
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
 from everkept.families.bank.model import SECTION

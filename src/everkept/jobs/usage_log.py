@@ -5,12 +5,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from everkept.core.accounts import Account, acting, acting_as, sessions_of
+from everkept.core.answers import KEPT_SEARCHES, Search
 from everkept.core.commits import touched
+from everkept.core.mcp import Usage, UsageLog, summed
 from everkept.core.ports import Access, Library, RecordStore
-from everkept.core.search_ports import KEPT_SEARCHES, Search
+from everkept.core.sessions import Account, acting, acting_as, sessions_of
 from everkept.core.times import Clock
-from everkept.core.upstreams import Usage, UsageLog, summed
 from everkept.errors import EverkeptError
 from everkept.values import replace
 

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from everkept.language.forms import expression
+from everkept.language.past_forms import expression
 
 RECALL = "recall_discussion"
 TRACE = "trace_dependencies"

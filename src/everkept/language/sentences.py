@@ -1,7 +1,8 @@
-"""The sentences of a text, and the fenced blocks of code between them."""
+"""Sentences, the code between them, and the phrases of a decision, a problem or a fix."""
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from everkept.patterns import compile_late
 from everkept.values import Value
@@ -162,3 +163,293 @@ def _outdented(line: str, width: int) -> str:
         removed += 4 if line[0] == "\t" else 1
         line = line[1:]
     return line
+
+
+# Each with words of which one must be there: looking for those first is many times quicker.
+Ways = tuple[tuple[tuple[str, ...], str], ...]
+
+_WHO = r"(?:we|i|they|you|the team|everyone|everybody|both)"
+_HAVE = r"(?:['\u2019]ve|['\u2019]d| have| had| all| both| finally| now| just| already){0,3}"
+_WILL = r"(?:['\u2019]ll| will|['\u2019]re going to|['\u2019]m going to| are going to| am going to)"
+_CHOOSE = (
+    r"(?:go(?: ahead)? with|go for|stick with|stick to|stay with|settle on|settle for|adopt|"
+    r"opt for|switch to|standardi[sz]e on|keep to|commit to)"
+)
+_DO = (
+    r"(?:use|using|used|go with|going with|went with|take|took|keep|kept|store|stored|write|wrote|"
+    r"build|built|put|pick|picked|choose|chose|prefer|preferred|make|made|do|did|switch(?:ed)? to|"
+    r"implement(?:ed)?|return|returned|run|call|deploy|ship|move[d]? to|add|added|replace[d]?)"
+)
+_THAN = r"(?:instead of|rather than|in place of|and not)"
+
+_NOT = r"(?:n['\u2019]t| not)"
+
+_DECISIONS: Ways = (
+    (
+        ("decided", "agreed", "settled", "opted", "concluded", "resolved"),
+        rf"\b{_WHO}{_HAVE} (?:decided|agreed|settled|opted|concluded|resolved)"
+        r"(?: not)? (?:to|on|for|that|against|upon|we|it)\b",
+    ),
+    (
+        ("chose", "picked", "selected", "went with", "going with"),
+        rf"\b{_WHO}{_HAVE} (?:chose|chosen|picked|selected|went with|going with)\b",
+    ),
+    (
+        ("decided", "agreed", "settled"),
+        r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?"
+        r"(?:decided|agreed|settled)\b",
+    ),
+    (
+        ("ll ", " will ", "going to"),
+        rf"\b{_WHO}{_WILL} (?:now )?{_CHOOSE}\b",
+    ),
+    (
+        ("going with", "sticking with", "staying with"),
+        r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?"
+        r"(?:going|sticking|staying) with\b",
+    ),
+    (
+        ("going with",),
+        r"(?:^|[.!\n:;,>*-] ?)(?:ok(?:ay)?,? )?going with\b",
+    ),
+    (
+        ("let's", "let\u2019s", "let us"),
+        rf"\blet(?:['\u2019]s| us) (?:just |then |simply |rather |instead )?"
+        rf"(?:{_CHOOSE}|use|keep|drop|do it|move to|pick|choose|replace|not)\b",
+    ),
+    (
+        ("we'll", "we\u2019ll", "we will"),
+        r"\bwe(?:['\u2019]ll| will) (?:not |always |never |only )?"
+        r"(?:use|keep|drop|support|store|require|ship|target)\b",
+    ),
+    (
+        ("decision",),
+        r"\b(?:the|our|my|final|this|key|main|design|architectural?) decisions?"
+        r"(?: here| now| then)? (?:is|was|are|were|made|taken|stands?|to|that|fell)\b",
+    ),
+    (
+        ("decision", "decided", "agreed", "resolution", "verdict"),
+        r"(?:^|(?<=\n)|(?<=[#*>-] )|(?<=\*\*))(?:final )?"
+        r"(?:decision|decided|agreed|resolution|verdict)(?: made)?(?:\*\*)?\s?[:\u2014\u2013-]",
+    ),
+    (
+        ("agreed",),
+        r"(?:^|[.!\n] ?)agreed[,.!:] (?:we|let|i|use|go|the)",
+    ),
+    (
+        ("instead of", "rather than", "in place of", "and not"),
+        rf"\b(?:we|i|you)(?:['\u2019](?:ll|ve|re|d)| will| should| now| have| are)?"
+        rf"(?: now| always| only| going to)? {_DO}\b[^.!?\n]{{1,120}}?\b{_THAN}\b",
+    ),
+    (
+        ("instead of", "rather than", "in place of", "and not"),
+        r"(?:^|(?<=[.!\n] )|(?<=\n)|(?<=[*-] )|(?<=, )|(?<=so ))"
+        r"(?:please )?(?:use|take|keep|go with|choose|pick|prefer|store|put)\b"
+        rf"[^.!?\n]{{1,120}}?\b{_THAN}\b",
+    ),
+    (
+        ("instead of", "rather than"),
+        # A name for another one, and nothing else in the sentence.
+        r"(?:^|(?<=[.!?\n] )|(?<=\n)|(?<=[*-] ))(?:ok(?:ay)?[,:] |so[,:]? )?"
+        r"(?!(?-i:It|This|That|They|He|She|Nothing|Something)\b)(?-i:[A-Z])[\w.+#-]{1,30}"
+        r"(?: (?!None|True|False|NaN)(?-i:[A-Z])[\w.+#-]{0,30})? (?:instead of|rather than) "
+        r"[\w+#-][\w .+#-]{0,40}(?=[.!](?:\s|$)|\n|$)",
+    ),
+    (
+        (" over ",),
+        r"\b(?:chose|choose|picked|prefer(?:red)?|selected) [^.!?\n]{1,80}? over\b",
+    ),
+    (
+        ("from now on",),
+        r"\bfrom now on,? (?:we|i|you|all|every|use|no|always|never|only|it|the)\b",
+    ),
+    (
+        ("choice",),
+        r"\b(?:the|our) choice (?:is|was|fell)\b",
+    ),
+    (
+        ("decision",),
+        r"\b(?:we|i)(?:['\u2019]ve| have) (?:made|taken) (?:the|a|our) (?:final )?decision\b",
+    ),
+    (
+        ("settled on", "opted for"),
+        r"\b(?:settled on|opted for)\b",
+    ),
+)
+_PROBLEMS: Ways = (
+    (("traceback (",), r"Traceback \(most recent call last\)"),
+    (
+        ("error", "exception", "fault"),
+        r"\b(?-i:[A-Z])\w*(?-i:Error|Exception|Fault)\b(?=[:(\n]|$| at | in )",
+    ),
+    (
+        ("fatal", "error", "panic", "err!"),
+        r"(?m:^[ \t>*-]*(?:fatal|error|panic|err!)(?:\[\w+\])?:)",
+    ),
+    (
+        ("error", "exception"),
+        r"\b(?:an?|the|this|that|same|following|some|weird|strange|get|gets|getting|got|throws?|"
+        r"threw|raises?|raised|unhandled|uncaught|syntax|type|runtime|build|compile|compiler|"
+        r"import|internal server) (?:errors?|exceptions?)\b"
+        r"(?! (?:of|for|handl|class|type|code|page))",
+    ),
+    (
+        ("fail", "crash", "segfault", "deadlock", "hangs", "stack", "regression", "timed", "core "),
+        r"\b(?:fails?|failed|failing|crash|crashes|crashed|crashing|segfaults?|deadlocks?|hangs|"
+        r"stack ?trace|regression|timed out|core dumped)\b",
+    ),
+    (
+        ("n't ", "n\u2019t ", " not "),
+        rf"\b(?:does|did|do|is|are|was|wo|ca|could|will){_NOT} (?:work|working|start|compile|"
+        r"build|load|run|connect|respond|pass|find|open|resolve)\b",
+    ),
+    (
+        ("cannot",),
+        r"\bcannot (?:find|open|read|import|resolve|connect|load|run|start|build)\b",
+    ),
+    (
+        ("broken", "stuck", "failing"),
+        r"\b(?:is|are|seems?|looks|completely|still|got) (?:broken|stuck|failing)\b",
+    ),
+    (
+        ("exit", "return"),
+        r"\b(?:exit(?:ed with)?|return(?:ed)?) (?:code|status):? ?[1-9]",
+    ),
+    (
+        ("bug", "leak", "race"),
+        r"\b(?:bug|memory leak|race condition)\b(?! ?-?(?:fix|report|tracker|free))",
+    ),
+    (("failed", "failure", "error"), r"\b[1-9]\d* (?:failed|failures?|errors?)\b"),
+)
+_FIXES: Ways = (
+    (
+        ("fixed", "solved", "resolved"),
+        r"\b(?:is|was|are|were|been|be|now|that|this|which|it|i|we|i['\u2019]ve|we['\u2019]ve|"
+        r"have|has|should be|successfully) (?:now |all |finally |already )?"
+        r"(?:fixed|solved|resolved)\b(?! (?:width|size|length|point|number|set|price|position))",
+    ),
+    (
+        ("fixed", "solved", "resolved"),
+        r"\b(?:fixed|solved|resolved) (?:it|this|that|the|by|in|with|now)\b"
+        r"|(?m:^[ \t>*-]*(?:fixed|solved|resolved)\b)",
+    ),
+    (
+        ("now ",),
+        r"\bnow (?:passes|pass|works?|succeeds?|compiles|builds|runs|starts|returns|loads)\b",
+    ),
+    (
+        (" now", " again", " correctly"),
+        r"\b(?:works|working|passes|passing|green|compiles|builds|runs) "
+        r"(?:now|again|correctly)\b",
+    ),
+    (
+        ("all ",),
+        r"\ball (?:\d+ )?(?:the )?(?:tests|checks|specs) (?:are )?(?:now )?"
+        r"(?:pass|passed|passing|green)\b",
+    ),
+    (("cause",), r"\bcause (?:was|is|of (?:this|that|the|it))\b"),
+    (("the fix", "solution", "culprit"), r"\bthe (?:fix|solution|culprit) (?:is|was)\b"),
+    (
+        ("problem", "issue", "bug", "error"),
+        r"\bthe (?:problem|issue|bug|error) (?:was|came from|is (?:that|because))\b",
+    ),
+    (("turn",), r"\bturn(?:s|ed) out (?:that|to|the)\b"),
+    (
+        ("that did", "no longer"),
+        r"\bthat did (?:it|the trick)\b|\bno longer (?:fails|crashes|hangs|happens|occurs)\b",
+    ),
+)
+# What stands before it in the sentence, and makes it a question, a wish or a thought.
+_OPEN = compile_late(
+    r"\b(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|might|may|could|would|"
+    r"should we|shall we|can we|do we|did we|have we|are we|what if|why|how|when|once|until|before|"
+    r"not sure|haven['\u2019]t|hasn['\u2019]t|have not|had not|has not|hadn['\u2019]t|never|nobody|"
+    r"not yet|didn['\u2019]t|did not|wasn['\u2019]t|isn['\u2019]t|don['\u2019]t think|example|"
+    r"e\.g\.)(?!\w)",
+    re.IGNORECASE,
+)
+# What stands shortly before it, and takes it back.
+_NO_PROBLEM = compile_late(
+    r"\b(?:no|without|any|zero|0|if|unless|never|when|case|whether|avoid|avoids|prevent|prevents|"
+    r"should|must|not|n['\u2019]t|handle|handles|handling|on)(?:[ \t]+[\w-]+){0,3}[ \t]*$",
+    re.IGNORECASE,
+)
+_NO_FIX = compile_late(
+    r"\b(?:not|n['\u2019]t|never|if|once|when|until|unless|whether|to|must|might|maybe|perhaps|"
+    r"could|is|needs?)(?:[ \t]+[\w-]+){0,3}[ \t]*$",
+    re.IGNORECASE,
+)
+_INLINE = compile_late(r"`[^`\n]{1,300}`")
+_QUOTED = compile_late(
+    r"\"[^\"\n]{1,300}\"|\u201c[^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb"
+)
+_QUOTED_LINE = compile_late(r"^[ \t]*>.*$", re.MULTILINE)
+_ENDS = compile_late(r"[.!?;](?=\s|$)|\n")
+_NEAR = 400  # characters of a sentence that are looked at on each side
+
+
+@cache
+def _made(form: str) -> re.Pattern[str]:
+    """At the first need: to make them all takes longer than a hook has."""
+    return re.compile(form, re.IGNORECASE)
+
+
+class _Phrases:
+    """Ways to say one thing; `undone` is what takes it back before it in the sentence."""
+
+    def __init__(self, ways: Ways, undone: re.Pattern[str]) -> None:
+        self._ways = ways
+        self._undone = undone
+
+    def may_be_in(self, text: str) -> list[re.Pattern[str]]:
+        lowered = text.lower()
+        return [_made(form) for words, form in self._ways if any(word in lowered for word in words)]
+
+    def are_in(self, text: str, *, asked: bool = False) -> bool:
+        """Questions count where it does not matter that something is `asked`."""
+        return any(
+            not self._undone.search(_before(text, found)) and (asked or not _is_asked(text, found))
+            for form in self.may_be_in(text)
+            for found in form.finditer(text)
+        )
+
+
+_DECIDED = _Phrases(_DECISIONS, _OPEN)
+_FAILED = _Phrases(_PROBLEMS, _NO_PROBLEM)
+_FIXED = _Phrases(_FIXES, _NO_FIX)
+
+
+def is_decision(text: str) -> bool:
+    """Whether somebody chose, in so many words: no question, no thought, nothing quoted."""
+    return bool(_DECIDED.may_be_in(text)) and _DECIDED.are_in(_own_words(text))
+
+
+def has_problem(text: str) -> bool:
+    """Whether something fails, in the words of a person or of a program."""
+    return _FAILED.are_in(text, asked=True)
+
+
+def has_fix(text: str) -> bool:
+    """Whether it says that something was put right, or why it had gone wrong."""
+    return bool(_FIXED.may_be_in(text)) and _FIXED.are_in(without_blocks(text))
+
+
+def _own_words(text: str) -> str:
+    said = without_blocks(text)
+    if "`" in said:
+        said = _INLINE.sub("it", said)
+    if ">" in said:
+        said = _QUOTED_LINE.sub("", said)
+    return _QUOTED.sub("it", said)
+
+
+def _before(text: str, found: re.Match[str]) -> str:
+    """What of its sentence stands before it."""
+    start = max(0, found.start() - _NEAR)
+    ends = [end.end() for end in _ENDS.finditer(text, start, found.start())]
+    return text[ends[-1] if ends else start : found.start()]
+
+
+def _is_asked(text: str, found: re.Match[str]) -> bool:
+    end = _ENDS.search(text, max(found.start(), found.end() - 1), found.end() + _NEAR)
+    return end is not None and end.group() == "?"

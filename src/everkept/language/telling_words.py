@@ -1,17 +1,161 @@
-"""Words that say what a text is about."""
+"""Words that say what a text is about, words that say little, and how much a rare one tells.
+
+The lists decide rankings: a change of one is a change of what is found.
+"""
 
 import re
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
 from itertools import islice
+from math import log
 from typing import NamedTuple
 
-from everkept.language.common_words import COMMONPLACE, DULL, FOREIGN_COMMONPLACE
-from everkept.language.spellings import fold, parts_of, tokens
-from everkept.language.stems import stem
-from everkept.language.stop_words import FOREIGN_STOP_WORDS, STOP_WORDS
-from everkept.language.words import index_text
+from everkept.language.spellings import fold, parts_of, stem, tokens
+from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS, index_text
 from everkept.patterns import compile_late
+
+# What people say to an assistant about anything. Only where somebody asks for the past by name
+# are these words what is asked for.
+_COMMONPLACE_WORDS = """
+    able above actually add added adding again agree agreed ahead already also always another
+    answer anything app apply around ask asked away back bad based before begin below best
+    better big bit both break breaks broken bug bugs build built call called calls came case
+    cases change changed changes changing check checked choose chose chosen clean clear code
+    come command commit complete completely context continue correct correctly cover create
+    created currently debug decide decided decision default define delete describe description
+    details different directory discuss discussed discussion docs document documentation done
+    each earlier easy edit either else end enough ensure error errors etc even every everything
+    exactly example examples exist existing exists expect expected explain fail failed failing
+    fails feature features few figure file files final finally find finding finds fine finish
+    first fix fixed fixes fixing folder follow following forget forgot found full function
+    functions further general get gets getting give given go goes going good got great guess
+    handle happen happened happens hello help hey hi hope idea ideas implement implementation
+    implemented implementing improve include including increase inside instead issue issues job
+    just keep kind know last later least leave left less let like line lines list little logic
+    long longer look looking looks lot made main make makes making many maybe mean mention
+    mentioned method might mind missing modify more most move much must name names need needed
+    needs never new next nice nothing notice noticed now number off ok okay old once one ones
+    only open option other otherwise out output over own part pass perfect pick picked place
+    plan plus point possible previous previously print problem problems project proper properly
+    provide put question quick quickly quite read ready real really reason recall refactor
+    related remember remove rename repo repository request respond rest result results return
+    review rewrite right run running same save saw say says second see seem seems sense set
+    settle settled setup several show side similar simple simply since single small solution
+    solve something soon sorry start started stay stays step steps still stop stuff sure take
+    talk talked task tasks test testing tests thank thanks thing things think though thought
+    time times today together told tomorrow too took top total touch touched true try trying
+    turn two type under understand until up update updated updating us use used useful user
+    uses using usual usually value version via wait want wants way ways week well went whatever
+    whether whole within without word words work worked working works write writing written
+    wrong yeah yes yesterday yet
+"""
+COMMONPLACE = frozenset(_COMMONPLACE_WORDS.split())
+
+# The same in German, Spanish and French, written without accents. English words of programs,
+# such as `sin` or `solo`, are not here.
+_GERMAN = """
+    ahnlich alle alles anders arbeiten aufgehort beim bereits beschlossen besprochen brauche
+    brauchen damals danke daran datei dateien denen einfach einmal entschieden erinnere
+    erinnerst erneut erst fehler festgelegt finde fruher funktion funktioniert fur ganz geandert
+    gemacht genau genauso gerade gesagt gestern getan gewesen geworden gleich gut hab hast
+    hattest immer irgendwie kommen kommt konnen konnte letzte letzten letztes los mach mache
+    machen macht mal nachste neue neuen neulich nochmal schau schon sollen sonst stehen uber
+    unsere unseren vereinbart vielleicht vorher weiss weisst weshalb wieder wieso will woche
+    wollen wollten worden wurde wurden zeig zuletzt zuvor
+"""
+_SPANISH = """
+    acordamos acuerdas ahora al algo alguna alguno anterior anteriormente antes aqui archivo asi
+    ayer bien cada como con cosa cual cuando cuanto decidimos dejamos del desde despues dia dije
+    dijimos donde el ella ellos entonces eran esa ese eso esta estaba estado estamos estan estar
+    estas este esto estos favor fue fueron gracias habia habiamos hablamos hace hacemos hacer
+    hacia han hasta hay haz hemos hice hicimos hizo igual las los luego manera mas mejor misma
+    mismo mucho muy nada nos nosotros nuestra nuestro nueva nuevo nunca otra otro para parecido
+    pasada pero poco podemos porque puede puedes puse pusimos que queda quedamos quien quiero
+    recuerdas semana ser siempre sobre somos soy sus tambien tenemos tengo tiene tienes todavia
+    todo todos ultima una unas unos usamos vamos vez voy ya
+"""
+_FRENCH = """
+    ajouter apres arrete arretes auparavant avaient avais avait avions bien bonjour ca cette
+    choisi chose comme convenu decide deja dernier derniere dire dit dois encore etaient etais
+    etait ete etions etre fais faisait fallait fichier fois hier ici jamais maintenant maniere
+    meme merci nouveau nouvelle parce pareil passe peux precedemment probleme quelque rappelles
+    rien semaine similaire souviens souvient toujours tres trop utilise veux voir vois voudrais
+"""
+FOREIGN_COMMONPLACE = frozenset((*_GERMAN.split(), *_SPANISH.split(), *_FRENCH.split()))
+
+# What texts of every topic say.
+_DULL_WORDS = """
+    add added adding after again agreed already always amazing another asked asks awesome back
+    became before began best better bit call called change changed changes check checked code
+    come cool decided did different discussed done each every feel feeling few file files first
+    fixed found gave get gets getting give given glad go goes good got great hey hi hope
+    instead just keep kept last later like likes long look lot lots love made make makes making
+    many memory method more most much must need needed needs never new next nice note noted now
+    okay old once one only other over prefers pretty project put ran really remember removed
+    replaced run running runs said same say says see seen session set short since still sure
+    switched take thank thanks thing things time today took totally tried try two under until
+    up updated us use used user users uses using via want wanted wants way well went within
+    without work worked working works wow yeah yesterday
+"""
+DULL = frozenset(_DULL_WORDS.split())
+
+# Words of a question that tell nothing by themselves, beside those that no search counts.
+_EMPTY_WORDS = """
+    able actually add added again already always another anything around ask asked before
+    between bit bring came change changed changes check choose chose chosen come currently
+    decide decided discuss discussed done earlier either else ever every exactly except far few
+    find fix fixed found get gets getting give given go goes going gone good got happen happened
+    happens implement implemented instead just keep kind know last like little locate look
+    looked looking looks lot made make makes making many maybe mean meant mention mentioned more
+    most much need needed needs next now often ok okay old once one only other others out over
+    possible previous previously put quick quickly really recall recently regarding remember
+    remind right said say says see seems seen show shown similar since solve solved someone
+    something somewhere sort still talk talked thing things think though thought through time
+    times together tried try trying until up us use used uses using usually via want wanted
+    wants way ways went whether without work worked working works write written wrote yes yet
+"""
+EMPTY = frozenset(_EMPTY_WORDS.split())
+
+# Words that say what is wanted of a thing where they are part of a form of question, as in
+# `callers of`, and which thing is meant elsewhere.
+_ASKING_WORDS = """
+    affect affected affects agreement anatomy architecture behind between blast body break
+    breaks built call called callees callers calling calls chain changing chat chats class
+    classes code codebase coded component components conclusion connected consumers consumes
+    conversation conversations created decision decisions declared define defined defines
+    definition delete deleted deleting depend dependencies dependency dependent dependents
+    depends describe design designed diagram difference discussion discussions edit editing
+    example examples explain extend extends fail fails file files flow function functions graph
+    grep guide handle handled handles handling hierarchy impact impacted implementation
+    implementing implements import importers importing imports inherit inherits interact
+    internals invoke invokes layers layout list located logic main meeting messages method
+    methods modify modifying module modules move moving organisation organised organization
+    organized outcome outline outlines overview package parts picture pieces problem question
+    radius rationale reason reasoning refactor refactoring reference references relate related
+    relationship relationships relies rely remove removes removing rename renames renaming
+    replace replacing ripgrep same sample samples script search session sessions set signature
+    snippet snippets source structure structured subclass subclasses take talk touch touching
+    trace tree usage usages verdict walk wired
+"""
+ASKING = frozenset(_ASKING_WORDS.split())
+
+# What one says to begin, to agree, to go on or to end.
+_FILLING_WORDS = """
+    a again ahead all alright and bye cheers commit continue cool danke do done exactly fine for go
+    good great hallo hello hey hi hm hmm ja just k keep let's lgtm lol me more morning nein nice no
+    now ok okay on one perfect please proceed really right so sorry sure test testing thank thanks
+    that the then there this try up weiter well wow y yeah yep yes you
+"""
+FILLING = frozenset(_FILLING_WORDS.split())
+
+# Of programming languages; what is written in them is told by other words.
+_CODE = """
+    args await bool const def elif false fn func impl int let nil none null pub return self
+    str struct true undefined var void
+"""
+CODE_WORDS = frozenset(_CODE.split())
+
 
 MOST_WORDS = 24  # that are looked up; what has more of them is a document
 LAST_WORDS = 8  # of these, from the end
@@ -112,3 +256,60 @@ def _word(typed: str) -> Word | None:
         return Word(text)
     parts = [part.lower() for part in parts_of([typed]) if len(part) >= SHORTEST_PART]
     return Word(text, tuple(parts) if len(parts) > 1 else ())
+
+
+RAREST = 0.001  # the share of records below which a word tells no more
+COMMON = 0.5  # the weight below which a word tells little
+DOUBT = 1.0  # the rarest words that a text must have for half of what they say to be believed
+# Beside those at hand: what all of three texts have is their topic, and not an empty word.
+OTHER_TEXTS = 20
+
+
+def rarity_of(share: float, least: float = RAREST) -> float:
+    """How much a word tells that this share of records has."""
+    return 1 + log(1 / max(share, least))
+
+
+def rarity_among(texts: Sequence[Sequence[str]]) -> Mapping[str, float]:
+    """How much each word tells among these texts, of which each is given as its words."""
+    found_in = Counter(word for text in texts for word in set(text))
+    count = len(texts) + OTHER_TEXTS
+    return {word: log(1 + count / found) for word, found in found_in.items()}
+
+
+class Rarity:
+    """The weights of words, 0 to 1: the rarer, the heavier.
+
+    A word that nobody has ever used is as heavy as can be.
+    """
+
+    def __init__(self, shares: "Mapping[Word, float]") -> None:
+        """`shares` is the share of records that have each word, 0 to 1."""
+        known = [share for share in shares.values() if share > 0]
+        # In a small store no share is near the rarest one; a new word is half as common there.
+        least = max(RAREST, min(known, default=RAREST) / 2)
+        heaviest = rarity_of(least, least)
+        self._known = {word for word, share in shares.items() if share > 0}
+        self._weights = {word: rarity_of(share, least) / heaviest for word, share in shares.items()}
+
+    def is_known(self, word: "Word") -> bool:
+        """Whether anybody has ever used it."""
+        return word in self._known
+
+    def has_rare(self, words: "Iterable[Word]") -> bool:
+        """Whether any of them is known and not common."""
+        return any(self.is_known(word) and self._weights[word] >= COMMON for word in words)
+
+    def weight(self, words: "Iterable[Word]") -> float:
+        return sum(self._weights.get(word, 0.0) for word in words)
+
+    def share(self, words: "Sequence[Word]", said: Set[str]) -> float:
+        """How much of these words a text with these stems has, 0 to 1, rare ones counting more."""
+        whole = self.weight(words)
+        return self.weight(word for word in words if word.is_in(said)) / whole if whole else 0.0
+
+    def likeness(self, words: "Sequence[Word]", said: Set[str]) -> float:
+        """The share, as far as so many words can be believed: a few common ones come together in
+        any long text. It comes near 1 where a text has many rare words, and all of them."""
+        had = self.weight(word for word in words if word.is_in(said))
+        return self.share(words, said) * had / (had + DOUBT)

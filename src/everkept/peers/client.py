@@ -17,7 +17,8 @@ from functools import cache, partial
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
-from everkept.core.data_fence import readable
+from everkept.core.answers import Finding, SearchType
+from everkept.core.context_text import readable
 from everkept.core.peers import (
     INFO_PATH,
     MOST_RESULTS,
@@ -33,7 +34,6 @@ from everkept.core.peers import (
     PeerQuestion,
     shown_fingerprint,
 )
-from everkept.core.search_ports import Finding, SearchType
 from everkept.core.secrets import masked
 from everkept.core.text import clipped
 from everkept.core.times import iso, parsed

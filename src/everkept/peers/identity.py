@@ -83,7 +83,7 @@ def _made() -> tuple[bytes, bytes]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        from everkept.core.extras import install_hint
+        from everkept.core.runtime import install_hint
 
         raise Unavailable(
             "Making a certificate needs the package cryptography.",

@@ -5,8 +5,7 @@ from collections.abc import Sequence, Set
 from functools import lru_cache
 from itertools import accumulate
 
-from everkept.language.spellings import fold
-from everkept.language.stems import stem
+from everkept.language.spellings import fold, stem
 from everkept.language.telling_words import index_words, stems
 from everkept.values import Value
 

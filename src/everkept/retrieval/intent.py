@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Set
 from typing import Literal, cast
 
-from everkept.core.search_ports import SearchType
+from everkept.core.answers import SearchType
 from everkept.language.code_names import (
     CALL,
     FILE,
@@ -18,8 +18,8 @@ from everkept.language.code_names import (
     is_name,
     is_product,
 )
-from everkept.language.common_words import ASKING, EMPTY
-from everkept.language.stop_words import STOP_WORDS
+from everkept.language.telling_words import ASKING, EMPTY
+from everkept.language.words import STOP_WORDS
 from everkept.patterns import compile_late
 from everkept.retrieval.dates import said
 from everkept.values import Value

@@ -4,16 +4,33 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
+from everkept.core.answers import cursor_of, position_of
 from everkept.core.ports import Access, Embedder
 from everkept.core.records import Record
-from everkept.core.search_ports import cursor_of, position_of
 from everkept.errors import InvalidInput
 from everkept.language.words import Query, parse_query
+from everkept.retrieval.candidates import (
+    LATE,
+    Beyond,
+    Key,
+    Scores,
+    beyond,
+    by_tiers,
+    is_as_it_was,
+    judged,
+)
 from everkept.retrieval.dates import fit, spans
-from everkept.retrieval.evidence import Evidence, gathered
-from everkept.retrieval.fusion import Columns, Signs, mixed, recency, relevance, spoken_for, totals
-from everkept.retrieval.legs import Key, Scores
-from everkept.retrieval.past import LATE, Beyond, beyond, is_as_it_was, judged
+from everkept.retrieval.evidence import (
+    Columns,
+    Evidence,
+    Signs,
+    gathered,
+    mixed,
+    recency,
+    relevance,
+    spoken_for,
+    totals,
+)
 from everkept.retrieval.profile import (
     Deadline,
     Found,
@@ -24,7 +41,6 @@ from everkept.retrieval.profile import (
     Profile,
     Strategy,
 )
-from everkept.retrieval.words import by_tiers
 from everkept.values import Value, replace
 
 Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, Access]]]

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from everkept.language.common_words import CODE_WORDS
 from everkept.language.sentences import sentences
-from everkept.language.spellings import fold, tokens
-from everkept.language.stems import stem
-from everkept.language.stop_words import FOREIGN_STOP_WORDS, STOP_WORDS
-from everkept.language.telling_words import dull_stems
+from everkept.language.spellings import fold, stem, tokens
+from everkept.language.telling_words import CODE_WORDS, dull_stems
+from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS
 
 Topic = tuple[str, ...]  # stems
 Term = tuple[Topic, str]  # with a spelling of it

@@ -12,21 +12,22 @@ from everkept.errors import InvalidInput
 from everkept.settings.locations import (
     CONFIG_VARIABLE,
     NO_FILE,
+    database_key,
     default_data_dir,
     gateway_path,
     is_there,
+    kind_of,
     located,
     looked_for,
     target,
+    wire_warnings,
 )
-from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, TOOLSETS, Settings
+from everkept.settings.locations import title_of as title_of
+from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOOLSETS, Settings
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
-from everkept.settings.servers import database_key, kind_of, wire_warnings
-from everkept.settings.servers import title_of as title_of
+from everkept.settings.model import Engine as Engine
 from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather
-from everkept.settings.storage import SERVER_MODES
-from everkept.settings.storage import Engine as Engine
 from everkept.settings.values import Given, parsed, shown
 from everkept.values import fields
 

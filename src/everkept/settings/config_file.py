@@ -1,14 +1,140 @@
-"""The config file: markdown whose settings stand in YAML at its top."""
+"""The config file: markdown whose settings stand in YAML at its top, read, or written anew."""
 
 import os
 import re
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from everkept.errors import InvalidInput
-from everkept.settings.flat_yaml import Entry, Unreadable, parse
+from everkept.patterns import compile_late
 from everkept.settings.locations import is_there
-from everkept.values import Value
+from everkept.settings.values import NOT_IN_A_FILE, choices_of
+from everkept.values import MISSING, Value, fields
+
+_PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")
+_ITEM = re.compile(r"[ \t]*-(?:[ \t]+(?P<value>.*))?$")
+_COMMENT = re.compile(r"(?:^|[ \t])#.*$")
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_SINGLE = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", '"': '"', "\\": "\\", "/": "/"}
+_NULLS = ("", "~", "null", "Null", "NULL")
+# What begins so is another kind of YAML than is read here.
+_STRUCTURE = tuple("{}]&*!|>%@`,")
+
+Scalar = str | list[str] | None
+
+
+class Entry(Value):
+    """A key with its value, and the line where it stands."""
+
+    key: str
+    value: Scalar
+    line: int
+
+
+class Unreadable(Exception):
+    """A line that is not understood, and what would be."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+
+def parse(lines: Sequence[str], first_line: int = 1) -> list[Entry]:
+    """The entries in their order. Scalars stay text: what they mean depends on the setting."""
+    entries: list[Entry] = []
+    for number, line in enumerate(lines, first_line):
+        text = line.rstrip()
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        item = _ITEM.match(text)
+        if item:
+            _extend(entries, _scalar(item["value"] or "", number), number)
+        elif text[0] in " \t":
+            raise Unreadable(number, "Settings do not nest: begin each at the start of its line.")
+        else:
+            entries.append(_pair(text, number))
+    return entries
+
+
+def _pair(text: str, line: int) -> Entry:
+    found = _PAIR.match(text)
+    if found is None:
+        raise Unreadable(line, "A setting is written as `key: value`.")
+    return Entry(found["key"].replace("-", "_"), _value(found["value"] or "", line), line)
+
+
+def _extend(entries: list[Entry], item: str | None, line: int) -> None:
+    """An item of a list in lines belongs to the key above it."""
+    last = entries[-1] if entries else None
+    if last is None or isinstance(last.value, str):
+        raise Unreadable(line, "This item belongs to no list: `key:` has to stand above it.")
+    entries[-1] = Entry(last.key, [*(last.value or []), item or ""], last.line)
+
+
+def _value(text: str, line: int) -> Scalar:
+    if not text.startswith("["):
+        return _scalar(text, line)
+    body = _without_comment(text)
+    if not body.endswith("]"):
+        raise Unreadable(line, "A list ends with `]` on the line where it began.")
+    return [_scalar(item, line) or "" for item in _items(body[1:-1], line)]
+
+
+def _items(text: str, line: int) -> Iterator[str]:
+    """The items of `a, "b, c"`: commas inside quotes do not count."""
+    at = 0
+    while at < len(text):
+        if text[at] in " \t,":
+            at += 1
+            continue
+        quoted = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
+        end = quoted.end() if quoted else text.find(",", at)
+        end = len(text) if end < 0 else end
+        yield text[at:end].rstrip()
+        at = end
+
+
+def _scalar(text: str, line: int) -> str | None:
+    if text.startswith(('"', "'")):
+        return _quoted(text, line)
+    plain = _without_comment(text)
+    if plain in _NULLS:
+        return None
+    if plain.startswith(_STRUCTURE):
+        raise Unreadable(line, f"`{plain[0]}` has a meaning in YAML: put the value in quotes.")
+    return plain
+
+
+def _quoted(text: str, line: int) -> str:
+    double = text.startswith('"')
+    found = (_DOUBLE if double else _SINGLE).match(text)
+    if found is None:
+        raise Unreadable(line, "The quotes are not closed.")
+    if _without_comment(text[found.end() :]):
+        raise Unreadable(line, "Something stands behind the closing quotes.")
+    return _unescaped(found[1], line) if double else found[1].replace("''", "'")
+
+
+def _unescaped(text: str, line: int) -> str:
+    def plain(escape: re.Match[str]) -> str:
+        sign = escape[1]
+        if sign.startswith("u") and len(sign) == 5:
+            return chr(int(sign[1:], 16))
+        if sign not in _ESCAPES:
+            raise Unreadable(line, f"`\\{sign}` is no escape: use single quotes, or `\\\\`.")
+        return _ESCAPES[sign]
+
+    return _ESCAPE.sub(plain, text)
+
+
+def _without_comment(text: str) -> str:
+    return _COMMENT.sub("", text).strip()
+
 
 _FENCE = re.compile(r"-{3}[ \t]*$")
 _END = re.compile(r"(?:-{3}|\.{3})[ \t]*$")
@@ -83,3 +209,50 @@ def _unreadable(path: Path, line: int, reason: str) -> InvalidInput:
     return InvalidInput(
         f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line
     )
+
+
+# Set by a launcher or for one run; in a file they would surprise.
+_ELSEWHERE = NOT_IN_A_FILE | {"path", "session_id", "launcher"}
+
+_DESCRIBED = compile_late(r"#: (?P<text>.+)\n\s+(?P<name>\w+):")
+
+_BODY = """
+# Everkept
+
+The settings stand at the top of this file, between the two lines of `---`. Take away a `# ` to
+give a setting another value. A flag of a command goes before an environment variable, and that
+before this file; `everkept config` shows each value and where it comes from.
+"""
+
+
+def template(settings: type[Any]) -> str:
+    """The text of a new file; the comments beside the fields say what each is for."""
+    texts = {found["name"]: found["text"] for found in _DESCRIBED.finditer(_source(settings))}
+    hints = get_type_hints(settings)
+    lines = ["---"]
+    for field in fields(settings):
+        if field.name not in _ELSEWHERE:
+            lines += _commented(texts.get(field.name, ""), hints[field.name])
+            lines += [f"# {field.name}: {_written(field.default)}".rstrip(), ""]
+    return "\n".join([*lines[:-1], "---", _BODY])
+
+
+def _source(settings: type[Any]) -> str:
+    import inspect
+
+    try:
+        return inspect.getsource(settings)
+    except OSError:  # a package without its sources: the file is only less wordy
+        return ""
+
+
+def _commented(text: str, kind: Any) -> list[str]:
+    choices = choices_of(kind)
+    allowed = f" One of {', '.join(choices)}." if choices else ""
+    return [f"# {text}{allowed}"] if text or allowed else []
+
+
+def _written(default: Any) -> str:
+    if default is MISSING or default is None:
+        return ""
+    return str(default).lower() if isinstance(default, bool) else str(default)

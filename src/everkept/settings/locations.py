@@ -1,10 +1,16 @@
-"""Where the config file is."""
+"""Where things are: the config file, the folder for data, and the database servers."""
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.errors import InvalidInput
+from everkept.settings.values import Given
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 NAME = "config.md"
 GATEWAY_NAME = "tools.json"
@@ -112,3 +118,198 @@ def _existing(path: Path, named_by: str) -> Path:
             value=str(path),
         )
     return path
+
+
+THIS_MACHINE = ("127.0.0.1", "localhost", "::1")  # one server, whichever of them is written
+FOR_THE_PASSWORD = "EVERKEPT_DATABASE_PASSWORD, or `remote_pass` in the config file"
+
+_ENCRYPTED = ("wss", "https")
+# What PostgreSQL's own programs call how a connection is encrypted.
+_SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
+_UNCHECKED = ("require",)  # encrypted, and to whom is not asked
+_SCHEME = "postgresql"
+_LONGEST_NAME = 63  # bytes; PostgreSQL cuts off what is beyond
+
+
+class Kind(NamedTuple):
+    """One kind of server."""
+
+    engine: str
+    title: str
+    ports: Mapping[str, int]  # the usual one of each scheme
+    examples: tuple[str, ...]
+    local: str | None = None  # where it listens if nobody says otherwise
+
+
+SURREAL = Kind(
+    "surreal",
+    "SurrealDB",
+    {"ws": 80, "wss": 443, "http": 80, "https": 443},
+    ("ws://127.0.0.1:8000", "wss://db.example.com"),
+    local="ws://127.0.0.1:8000",
+)
+POSTGRES = Kind(
+    "postgres",
+    "PostgreSQL",
+    {_SCHEME: 5432, "postgres": 5432},
+    ("postgresql://127.0.0.1:5432/everkept",),
+)
+KINDS = (SURREAL, POSTGRES)
+
+
+def kind_of(scheme: str) -> Kind | None:
+    return next((kind for kind in KINDS if scheme.lower() in kind.ports), None)
+
+
+def title_of(engine: str) -> str:
+    """What people call it."""
+    return next((kind.title for kind in KINDS if kind.engine == engine), "SQLite")
+
+
+def server_of(address: Given) -> Kind:
+    """Raises InvalidInput for what is not the address of a server."""
+    kind = kind_of(str(address.value).partition(":")[0])
+    if kind is None:
+        raise address.invalid(_like(*KINDS))
+    return kind
+
+
+def taken_apart(address: Given) -> "SplitResult":
+    """Raises InvalidInput for what is not the address of a server, and no more than that."""
+    from urllib.parse import urlsplit
+
+    text, kind = str(address.value), server_of(address)
+    try:
+        parts = urlsplit(text)
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise address.invalid(_like(kind)) from None
+    if "@" in parts.netloc:
+        raise address.invalid(
+            "it must not hold a user or a password. `database_user` is for the user, "
+            f"{FOR_THE_PASSWORD}, for the password."
+        )
+    # `urlsplit` leaves out line breaks and tabs without a word.
+    if not is_address or not text.isprintable() or " " in text or parts.fragment:
+        raise address.invalid(_like(kind))
+    if kind is POSTGRES:
+        return _of_postgres(address, parts)
+    if parts.query:
+        raise address.invalid(_like(kind))
+    return parts
+
+
+def _of_postgres(address: Given, parts: "SplitResult") -> "SplitResult":
+    if "," in parts.netloc:
+        raise address.invalid("it must name one server, not several.")
+    if parts.query and parts.query not in (f"sslmode={mode}" for mode in _SSL_MODES):
+        modes = ", ".join(_SSL_MODES)
+        raise address.invalid(f"behind its `?` only sslmode can stand, as one of {modes}.")
+    return parts._replace(scheme=_SCHEME)
+
+
+def with_database(given: Mapping[str, Given], address: Given) -> dict[str, Given]:
+    """The address of a PostgreSQL server with a database in it, and that database.
+
+    Raises InvalidInput where none is named, and Refused where two are.
+    """
+    from urllib.parse import quote, unquote
+
+    parts, named = taken_apart(address), given.get("database")
+    name = unquote(parts.path.removeprefix("/"))
+    if not name and named is None:
+        raise address.invalid(f"it names no database: {_like(POSTGRES)}")
+    if named is not None and name not in ("", named.value) and not _is_for_this_run(address, named):
+        raise named.refused(f"`{address.key}` names the database {name!r}. Leave one of them out.")
+    if named is None or name:
+        named = Given("database", name, address.key, f"follows from {address.key}")
+        _check_database(address, name)
+    else:
+        _check_database(named, str(named.value))
+    path = f"/{quote(str(named.value), safe='')}"
+    return {
+        "database_url": address._replace(value=parts._replace(path=path).geturl()),
+        "database": named,
+    }
+
+
+def _check_database(given: Given, name: str) -> None:
+    is_one = bool(name) and "/" not in name and name.isprintable()
+    if not is_one or len(name.encode("utf-8")) > _LONGEST_NAME:
+        raise given.invalid(
+            f"the name of a database has 1 to {_LONGEST_NAME} bytes, and no slash among them."
+        )
+
+
+def check_schema(namespace: Given) -> None:
+    """PostgreSQL keeps some names for itself, and would cut a long one without a word."""
+    name = str(namespace.value)
+    if len(name) > _LONGEST_NAME:
+        raise namespace.invalid(f"a schema of PostgreSQL has at most {_LONGEST_NAME} characters.")
+    if re.match(r"(?i)pg_|information_schema$", name):
+        raise namespace.refused("PostgreSQL keeps such names for itself. Choose another.")
+
+
+def wire_warnings(address: str, password: str | None, ca: Path | None) -> list[str]:
+    """What is not safe about the way to a server."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    is_near = is_loopback(parts.hostname or "")
+    if kind_of(parts.scheme) is POSTGRES:
+        mode = parts.query.removeprefix("sslmode=")
+        is_open, better = mode == "disable", "leave ?sslmode=disable out"
+        if mode in _UNCHECKED and ca is None and not is_near:
+            return [
+                f"Nobody checks whether it is {parts.hostname} that answers: whoever is in between "
+                "can read and change everything. Use ?sslmode=verify-full."
+            ]
+    else:
+        is_open, better = parts.scheme not in _ENCRYPTED, "use wss:// or https://"
+    told: list[str] = []
+    if is_open and password and not is_near:
+        told.append(
+            f"The password for {address} and all memories go over the network unencrypted: "
+            f"{better}."
+        )
+    if is_open and ca is not None:
+        told.append(f"database_ca is not used: the way to {address} is not encrypted.")
+    return told
+
+
+def database_key(address: str, namespace: str, database: str) -> str:
+    """Short, and another for each database; the same however its address is written."""
+    from hashlib import sha256
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    kind = kind_of(parts.scheme) or SURREAL
+    port = str(parts.port or kind.ports.get(parts.scheme, 0))
+    host = parts.hostname or ""
+    host = THIS_MACHINE[0] if host in THIS_MACHINE else host
+    if kind is POSTGRES:
+        named = (kind.engine, host, port, parts.path, namespace)
+    else:
+        named = (host, port, parts.path.rstrip("/").removesuffix("/rpc"), namespace, database)
+    return sha256("\n".join(named).encode("utf-8")).hexdigest()[:16]
+
+
+def is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _like(*kinds: Kind) -> str:
+    *first, last = (example for kind in kinds for example in kind.examples)
+    shown = f"{', '.join(first)} or {last}" if first else last
+    return f"it must be an address like {shown}."
+
+
+def _is_for_this_run(address: Given, other: Given) -> bool:
+    return address.is_flag and not other.is_flag

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from everkept.errors import InvalidInput
 from everkept.settings.locations import located
-from everkept.settings.storage import OF_A_SERVER, completed
-from everkept.settings.values import Given
+from everkept.settings.model import OF_A_SERVER, completed
+from everkept.settings.values import NOT_IN_A_FILE, Given
 
 PREFIX = "EVERKEPT_"
 
@@ -35,7 +35,6 @@ REMOTE_FLAGS = {
     "ssh_host": "--remote-host",
     "ssh_path": "--remote-path",
 }
-NOT_IN_A_FILE = frozenset({"config"})
 LISTS = frozenset({"toolsets", "history_exclude"})
 # Keys that have only one value here, and why.
 FIXED = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}

@@ -14,6 +14,7 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
 }
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
+NOT_IN_A_FILE = frozenset({"config"})
 HIDDEN = "***"
 # What nobody may read anywhere.
 SECRETS = frozenset({"database_password"})

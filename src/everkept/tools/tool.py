@@ -7,7 +7,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
-from everkept.core.protocol import encode
+from everkept.core.mcp import encode
 from everkept.core.sessions import Call
 from everkept.errors import InvalidInput
 from everkept.tools.schema import (

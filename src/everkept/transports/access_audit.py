@@ -17,9 +17,8 @@ from everkept.accounts.access_log import (
     clipped_name,
 )
 from everkept.app.resources import PROJECT_GRAPH
-from everkept.core.accounts import Account
 from everkept.core.commits import touching
-from everkept.core.sessions import Call
+from everkept.core.sessions import Account, Call
 from everkept.errors import EverkeptError, Unavailable, visible
 from everkept.tools.tool import Effect
 from everkept.transports.connection import JSON

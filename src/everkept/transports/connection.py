@@ -8,8 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from everkept.core.accounts import Account
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
 from everkept.errors import (
     EverkeptError,
     ModelUnavailable,

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from everkept import __version__
 from everkept.app.app import App
-from everkept.core.accounts import Account, acting_as
-from everkept.core.protocol import (
+from everkept.core.mcp import (
+    GATEWAY_CLIENT,
     HANDSHAKE_VERSIONS,
     META,
     STATELESS_VERSION,
     encode_small,
     encode_utf8,
 )
-from everkept.core.sessions import Report, Session
-from everkept.core.upstreams import GATEWAY_CLIENT
+from everkept.core.sessions import Account, Report, Session, acting_as
 from everkept.errors import EverkeptError, NotFound, Unavailable, visible
 from everkept.tools.tool import Effect, Result, Tool
 from everkept.tools.toolset import Toolset, combined

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from everkept.accounts.accounts import Unknown
 from everkept.accounts.grants import hashed
-from everkept.core.accounts import Account, acting_as
+from everkept.core.mcp import MESSAGE_LIMIT
 from everkept.core.peers import PEER_PATHS
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.sessions import Account, acting_as
 from everkept.errors import EverkeptError, InvalidInput, Unavailable, visible
 from everkept.transports.connection import plain
 from everkept.transports.http_exchange import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from everkept.core.protocol import HANDSHAKE_VERSIONS
+from everkept.core.mcp import HANDSHAKE_VERSIONS
 from everkept.errors import InvalidInput
 from everkept.transports.connection import on_signals
 from everkept.transports.dispatch import Dispatcher

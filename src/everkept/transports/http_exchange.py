@@ -17,8 +17,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
-from everkept.core.accounts import Account
-from everkept.core.protocol import MESSAGE_LIMIT, STATELESS_VERSION
+from everkept.core.mcp import MESSAGE_LIMIT, STATELESS_VERSION
+from everkept.core.sessions import Account
 from everkept.transports.connection import JSON
 from everkept.transports.dispatch import (
     CLIENT_CAPABILITIES,

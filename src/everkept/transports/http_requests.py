@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
+from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Session
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import (

@@ -8,9 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, cast
 
-from everkept.core.accounts import Account
-from everkept.core.protocol import HANDSHAKE_VERSIONS, encode_small
-from everkept.core.sessions import Session
+from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
+from everkept.core.sessions import Account, Session
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
 from everkept.transports.http_exchange import Headers, Refusal, Rejected, Seconds

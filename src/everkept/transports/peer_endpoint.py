@@ -10,7 +10,7 @@ from typing import Any, cast
 from everkept import __version__
 from everkept.accounts.access_log import LONGEST, Access, AccessLog, clipped_ids
 from everkept.app.search import Shared, SharedSearch
-from everkept.core.accounts import Account, acting_as
+from everkept.core.answers import Finding
 from everkept.core.peers import (
     INFO_PATH,
     MOST_RESULTS,
@@ -20,7 +20,7 @@ from everkept.core.peers import (
     TYPES,
     PeerQuestion,
 )
-from everkept.core.search_ports import Finding
+from everkept.core.sessions import Account, acting_as
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError, InvalidInput
 from everkept.transports.http_exchange import (

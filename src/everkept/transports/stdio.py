@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from everkept.core.protocol import (
+from everkept.core.mcp import (
     HANDSHAKE_VERSIONS,
     MESSAGE_LIMIT,
     Lines,

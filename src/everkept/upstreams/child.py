@@ -11,8 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from everkept.core.protocol import Lines, Overlong
-from everkept.core.upstreams import Launch
+from everkept.core.mcp import Launch, Lines, Overlong
 from everkept.errors import UpstreamUnavailable, visible
 from everkept.upstreams.link import Hide, filled
 from everkept.upstreams.process_group import Pack, Process, fresh_pack

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from itertools import chain, count, repeat
 from typing import Any, cast
 
-from everkept.core.protocol import STATELESS_VERSION
+from everkept.core.mcp import JSON, STATELESS_VERSION, Endpoint, Reach
 from everkept.core.sessions import Report
-from everkept.core.upstreams import JSON, Endpoint, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http_target import StatelessHeaders, Target, target_of
 from everkept.upstreams.http_wire import (

@@ -11,8 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import httpx2
 
-from everkept.core.protocol import STATELESS_VERSION
-from everkept.core.upstreams import JSON, Endpoint
+from everkept.core.mcp import JSON, STATELESS_VERSION, Endpoint
 from everkept.errors import InvalidInput, UpstreamUnavailable
 from everkept.upstreams.link import filled
 from everkept.values import Value, field

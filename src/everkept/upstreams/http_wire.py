@@ -14,9 +14,8 @@ from typing import Any, cast
 import httpx2
 
 from everkept import __version__
-from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.core.mcp import GATEWAY_CLIENT, JSON, MESSAGE_LIMIT
 from everkept.core.sessions import Report
-from everkept.core.upstreams import GATEWAY_CLIENT, JSON
 from everkept.upstreams.http_target import VERSION, Target, transport_to
 from everkept.upstreams.link import METHOD_NOT_FOUND, Call, Unreadable, read, written
 from everkept.values import Value, replace

@@ -11,9 +11,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, cast
 
 from everkept import __version__
-from everkept.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
+from everkept.core.mcp import (
+    GATEWAY_CLIENT,
+    HANDSHAKE_VERSIONS,
+    JSON,
+    META,
+    STATELESS_VERSION,
+    VARIABLE,
+    Launch,
+    Reach,
+)
 from everkept.core.sessions import Report
-from everkept.core.upstreams import GATEWAY_CLIENT, JSON, VARIABLE, Launch, Reach
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable, visible
 from everkept.values import Value
 

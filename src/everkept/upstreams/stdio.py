@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, cast
 
-from everkept.core.protocol import MESSAGE_LIMIT, Overlong, id_in
+from everkept.core.mcp import JSON, MESSAGE_LIMIT, Launch, Overlong, Reach, id_in
 from everkept.core.sessions import Report
-from everkept.core.upstreams import JSON, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import Child, Remarks, program, running
 from everkept.upstreams.link import (

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, cast
 
+from everkept.core.mcp import JSON, MOST_RENEWALS, Launch, Reach, Upstream
 from everkept.core.sessions import Report
-from everkept.core.upstreams import JSON, MOST_RENEWALS, Launch, Reach, Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable, visible
 from everkept.upstreams.link import NOT_KNOWN, Connect, Link, LinkEnded, NotSent, hiding
 

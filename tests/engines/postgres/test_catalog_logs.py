@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from everkept.core.search_ports import Search
-from everkept.core.upstreams import Usage
+from everkept.core.answers import Search
+from everkept.core.mcp import Usage
 from everkept.engines.postgres import catalog
 from everkept.engines.postgres.library import PostgresLibrary
 from postgres_libraries import shelf_of

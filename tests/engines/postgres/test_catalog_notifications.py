@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.ports import Token
-from everkept.core.store_values import PASSING, Holdings
 from postgres_libraries import Shelf
 from records import DAY_ONE, batch, entity
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from everkept.core.questions import MatchText
 from everkept.core.records import Where
+from everkept.core.store import MatchText
 from everkept.engines.postgres import indexes
 from everkept.engines.postgres.indexes import IndexKeeper
 from everkept.engines.postgres.queries import containing

@@ -5,12 +5,11 @@ from uuid import uuid4
 
 import pytest
 
+from everkept.core.answers import Holdings, Search
 from everkept.core.conditions import Condition
+from everkept.core.mcp import Usage
 from everkept.core.ports import RecordStore, Token
 from everkept.core.records import Where
-from everkept.core.search_ports import Search
-from everkept.core.store_values import Holdings
-from everkept.core.upstreams import Usage
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived
 from postgres_libraries import Shelf, outcomes, shelf_of

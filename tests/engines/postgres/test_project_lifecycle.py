@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from everkept.core.answers import Holdings
 from everkept.core.records import Where
-from everkept.core.store_values import Holdings
 from everkept.engines.postgres.indexes import IndexedVectors, build_vector_index
 from everkept.errors import NotFound, ProjectArchived, StoreBusy
 from postgres_libraries import Shelf

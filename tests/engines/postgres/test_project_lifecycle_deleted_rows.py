@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
+from everkept.core.answers import Holdings
 from everkept.core.ports import Embedded
 from everkept.core.records import Where
-from everkept.core.store_values import Holdings
 from everkept.engines.postgres.indexes import IndexKeeper
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.project_lifecycle import MANY

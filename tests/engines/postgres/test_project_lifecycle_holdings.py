@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.ports import Library, Token
 from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.store_values import PASSING, Holdings
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from everkept.values import replace

@@ -7,8 +7,8 @@ import numpy as np
 import psycopg
 import pytest
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Embedded
-from everkept.core.store_values import Stock
 from everkept.engines.postgres import store as stores
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf

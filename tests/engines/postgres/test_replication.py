@@ -2,8 +2,8 @@
 
 import asyncio
 
+from everkept.core.answers import Stock
 from everkept.core.records import Change, Edit, Where
-from everkept.core.store_values import Stock
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf
 from records import DAY_ONE, batch, entity, link, memory, record_ref

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.questions import MatchWords, MeasureWords
-from everkept.core.record_match import fields_of, matches
+from everkept.core.fallback_answers import fields_of, matches
 from everkept.core.records import Weights, Where
+from everkept.core.store import MatchWords, MeasureWords
 from everkept.engines.postgres import search
 from everkept.engines.postgres.search import frequencies, match
 from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query

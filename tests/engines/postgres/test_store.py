@@ -10,9 +10,9 @@ import numpy as np
 import psycopg
 import pytest
 
+from everkept.core.answers import Hops
 from everkept.core.ports import Embedded
 from everkept.core.records import Change, Delete, Record, Update, Weights, Where
-from everkept.core.walking import Hops
 from everkept.engines.postgres.indexes import IndexedVectors, build_vector_index
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreAway

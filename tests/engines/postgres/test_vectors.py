@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core.ports import Embedded
-from everkept.core.questions import CountVectors, FindUnembedded, GetVectors
+from everkept.core.store import CountVectors, FindUnembedded, GetVectors
 from everkept.engines.postgres.vectors import (
     forget_vectors,
     halves_from,

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from everkept.core.ports import Embedded
-from everkept.core.questions import FindNear
 from everkept.core.records import Match, Where
+from everkept.core.store import FindNear
 from everkept.engines.postgres import vectors as stored
 from everkept.engines.postgres.indexes import IndexedVectors, ask_usable, build_vector_index
 from everkept.engines.postgres.statements import cursor_on

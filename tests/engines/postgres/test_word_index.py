@@ -4,13 +4,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.questions import MatchWords
-from everkept.core.record_match import fields_of, matches
+from everkept.core.fallback_answers import fields_of, matches
 from everkept.core.records import Weights, Where
+from everkept.core.store import MatchWords
 from everkept.engines.postgres.search import match
 from everkept.engines.postgres.word_index import lexemes
-from everkept.language.spellings import tokens
-from everkept.language.stems import stem
+from everkept.language.spellings import stem, tokens
 from everkept.language.words import Phrase, index_text
 from examples import examples
 from postgres_tables import Tables, said

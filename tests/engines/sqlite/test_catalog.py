@@ -1,7 +1,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from everkept.core.upstreams import Usage
+from everkept.core.mcp import Usage
 from everkept.engines.sqlite.library import SqliteLibrary
 from processes import Actor, acting
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.answers import Holdings
 from everkept.core.projects import Project
 from everkept.core.records import Where
-from everkept.core.store_values import Holdings
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.values import replace

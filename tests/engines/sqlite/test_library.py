@@ -8,9 +8,9 @@ import numpy as np
 import psutil
 import pytest
 
+from everkept.core.answers import Search
 from everkept.core.ports import Embedded
 from everkept.core.records import Where
-from everkept.core.search_ports import Search
 from everkept.engines.sqlite import library as libraries
 from everkept.engines.sqlite import project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary

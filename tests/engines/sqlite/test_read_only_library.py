@@ -8,7 +8,7 @@ import pytest
 
 from everkept.core.ports import ReadingRoom
 from everkept.core.records import Weights, Where
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadingRoom, reading_room
 from everkept.engines.sqlite.store import MANY

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.questions import CountLive
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
+from everkept.core.store import CountLive
 from everkept.engines.sqlite import commit
 from everkept.engines.sqlite.connection import Connection, connect, create, log_of, transaction
 from everkept.engines.sqlite.queries import count

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Ref, Update, Weights, Where
-from everkept.core.store_values import Stock
 from everkept.engines.sqlite import purge, search
 from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database

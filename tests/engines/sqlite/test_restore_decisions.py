@@ -11,9 +11,9 @@ from everkept.accounts.account_library import home_name
 from everkept.accounts.accounts import UNKNOWN, Accounts
 from everkept.accounts.grants import Grant
 from everkept.care.backup import restore_project
-from everkept.core.accounts import Account
 from everkept.core.ports import Token
 from everkept.core.projects import Silence
+from everkept.core.sessions import Account
 from everkept.core.times import now
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary

@@ -5,18 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.answers import Search, Stock
+from everkept.core.mcp import Usage
 from everkept.core.ports import Embedded, Token
-from everkept.core.questions import (
+from everkept.core.records import Edit, Restore, Update, Weights, Where
+from everkept.core.store import (
     CountVectors,
     GetRecords,
     ListAuthors,
     ScanRecords,
     TallyRecords,
 )
-from everkept.core.records import Edit, Restore, Update, Weights, Where
-from everkept.core.search_ports import Search
-from everkept.core.store_values import Stock
-from everkept.core.upstreams import Usage
 from everkept.engines.sqlite import queries, search, vectors
 from everkept.engines.sqlite.connection import Connection, Rows, connect, create
 from everkept.engines.sqlite.database import Database

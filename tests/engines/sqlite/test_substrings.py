@@ -6,8 +6,8 @@ from typing import Any
 import apsw
 import pytest
 
-from everkept.core.questions import MatchText
 from everkept.core.records import Delete, Match, Restore, Update, Where
+from everkept.core.store import MatchText
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.connection import Connection, create
 from everkept.engines.sqlite.database import Database

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from everkept.core.catalog import CatalogChange, CatalogQuestion
+from everkept.core.answers import Search
 from everkept.core.conditions import answering
+from everkept.core.library import CatalogChange, CatalogQuestion
 from everkept.core.ports import Purged
 from everkept.core.records import Batch, Change, Delete, Update, Where
-from everkept.core.search_ports import Search
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.failover import FIRST, READING
 from everkept.errors import (

@@ -11,12 +11,11 @@ import pytest
 from accounts import without_id
 from everkept.accounts.accounts import UNKNOWN, Accounts
 from everkept.accounts.grants import revoke_token
-from everkept.core.accounts import Account
+from everkept.core.answers import PASSING, Search
 from everkept.core.conditions import answering
+from everkept.core.mcp import Usage
 from everkept.core.ports import Token
-from everkept.core.search_ports import Search
-from everkept.core.store_values import PASSING
-from everkept.core.upstreams import Usage
+from everkept.core.sessions import Account
 from everkept.errors import Conflict, NotFound, StoreAway
 from records import batch, entity, note
 from standby import EVERY, PATIENCE, Standing, standing_by

@@ -10,10 +10,10 @@ from accounts import account_called
 from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import Accounts
 from everkept.accounts.grants import rights_of
-from everkept.core.accounts import Account, acting_as
+from everkept.core.answers import Search
 from everkept.core.projects import Project
 from everkept.core.records import Where
-from everkept.core.search_ports import Search
+from everkept.core.sessions import Account, acting_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import (

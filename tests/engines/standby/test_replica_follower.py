@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Embedded, Token
-from everkept.core.store_values import Stock
 from everkept.core.times import Clock, now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby import replica_follower

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from everkept.core.answers import Holdings
 from everkept.core.ports import Library, Token
 from everkept.core.records import Where
-from everkept.core.store_values import Holdings
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby import replica_follower

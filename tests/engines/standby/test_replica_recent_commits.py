@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.answers import Stock
 from everkept.core.ports import RecordStore, Token
 from everkept.core.records import Delete, Update, Where
-from everkept.core.store_values import Stock
 from everkept.engines.standby import library, replica
 from everkept.engines.standby.replica_follower import SOON
 from records import batch, entity, link, note, record_ref

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.answers import Stock
 from everkept.core.conditions import answering
 from everkept.core.ports import Embedded, RecordStore
-from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
-from everkept.core.store_values import Stock
+from everkept.core.store import Question
 from everkept.engines.standby.failover import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from records import batch, entity, link, note, record_ref

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from everkept.core.search_ports import Search
-from everkept.core.upstreams import Usage
+from everkept.core.answers import Search
+from everkept.core.mcp import Usage
 from everkept.engines.surreal import catalog
 from everkept.engines.surreal.library import SurrealLibrary
 from surreal_libraries import Shelf

@@ -4,10 +4,10 @@ from itertools import count
 
 import pytest
 
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.ports import Library, Token
 from everkept.core.projects import Project, Switching
 from everkept.core.records import Where
-from everkept.core.store_values import PASSING, Holdings
 from everkept.errors import NotFound, ProjectArchived, StoreAway
 from everkept.values import replace
 from records import DAY_ONE, batch, entity

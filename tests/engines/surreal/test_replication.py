@@ -1,8 +1,8 @@
 """What goes and comes at once: no version of the database makes that of one row by itself."""
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Access
 from everkept.core.records import Change, Edit, Where
-from everkept.core.store_values import Stock
 from records import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 from surreal_libraries import Shelf
 from surreal_stores import store_over

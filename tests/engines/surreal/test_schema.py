@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
+from everkept.core.answers import Stock
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Weights, Where
-from everkept.core.store_values import Stock
 from everkept.engines.surreal.schema import VERSION
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew

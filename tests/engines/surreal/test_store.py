@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from everkept.core.answers import Access, Holdings, Stock
 from everkept.core.ports import Embedded, RecordStore, Token
 from everkept.core.projects import Project
 from everkept.core.records import Delete, Ref, Update, Weights, Where
-from everkept.core.store_values import Access, Holdings, Stock
 from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.language.words import parse_query

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.tokens import token_count
+from everkept.core.context_text import token_count
 from everkept.errors import InvalidInput, NotFound, Unavailable
 from everkept.families.bank.bank_files import etag_of
 from everkept.families.bank.banks import Bank

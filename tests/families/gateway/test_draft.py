@@ -6,7 +6,7 @@ import pytest
 
 from everkept.app.app import App
 from everkept.core.json_text import Document
-from everkept.core.upstreams import Endpoint, Launch
+from everkept.core.mcp import Endpoint, Launch
 from everkept.errors import NotFound
 from everkept.families.gateway import draft
 from everkept.families.gateway.draft import file_schema

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT, Endpoint, Launch, Reach
+from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT, Endpoint, Launch, Reach
 from everkept.families.gateway.file_reader import Reading, read
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from gateway_files import HERE, refused

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations import Written, assistant, tell, user
+from everkept.core.answers import cursor_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Ref, Where
-from everkept.core.search_ports import cursor_of
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
 from everkept.families.history.conversation_reader import (

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations import DAY
+from everkept.core.answers import Finding
 from everkept.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
-from everkept.core.search_ports import Finding
 from everkept.core.times import iso
 from everkept.families.history.merged_results import (
     LEAST,

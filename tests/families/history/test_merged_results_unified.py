@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations import embed, tell
+from everkept.core.answers import Finding
 from everkept.core.peers import Asked, PeerAnswer, PeerFault, PeerQuestion
-from everkept.core.search_ports import Finding
 from everkept.core.sessions import Call, Session
 from everkept.families.history.merged_results import (
     GOOD,

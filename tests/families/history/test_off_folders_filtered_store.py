@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from conversations import SHOP, Historian, Moment, Written, assistant, embed, tell, user
-from everkept.core import questions
+from everkept.core import store as questions
+from everkept.core.answers import Hops, Selection, Stock
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Weights, Where
-from everkept.core.store_values import Stock
-from everkept.core.subgraphs import Selection
-from everkept.core.walking import Hops
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conversations import DAY, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.model import CODE, DECISION, SAID, TURN
 from everkept.families.history.ranking import (
     BLOCK,

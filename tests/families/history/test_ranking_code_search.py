@@ -1,6 +1,6 @@
 from conversations import Written, assistant, embed, tell
 from everkept.core.ports import RecordStore
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.ranking import Asking, code_like, languages
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"

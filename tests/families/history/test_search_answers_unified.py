@@ -1,5 +1,5 @@
 from conversations import DAY, Written, assistant, tell, user
-from everkept.core.search_ports import Finding
+from everkept.core.answers import Finding
 from everkept.families.history.model import DECISION
 from everkept.families.history.search_answers import unified_markdown
 from records import DAY_ONE

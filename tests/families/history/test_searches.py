@@ -2,7 +2,7 @@ import pytest
 
 from conversations import DAY, MINUTE, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history import search_results
 from everkept.families.history.model import DECISION
 from everkept.families.history.ranking import Asking

@@ -1,6 +1,6 @@
 from conversations import assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.ranking import Asking
 from everkept.families.history.searches import AHEAD, SOON, Solved, question, similar
 

@@ -10,7 +10,7 @@ from assistant import PromptIndexing, codes
 from conversations import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Call
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions

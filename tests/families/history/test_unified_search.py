@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from conversations import DAY, SHOP, Written, assistant, tell, user
-from everkept.core.search_ports import Finding
+from everkept.core.answers import Finding
 from everkept.core.sessions import Call, Session
 from everkept.errors import StoreBusy
 from everkept.families.history.model import DECISION

@@ -3,7 +3,7 @@ from datetime import UTC
 
 import pytest
 
-from everkept.core.search_ports import SearchType
+from everkept.core.answers import SearchType
 from everkept.families.history.search_answers import UnifiedResult, Whereabouts
 from everkept.families.history.unified_conversations import Recalled, period
 from everkept.families.history.unified_search import Course, explanation, suggestions

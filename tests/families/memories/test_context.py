@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.context_text import token_count
 from everkept.core.records import Record
-from everkept.core.tokens import token_count
 from everkept.families.memories.context import HEADINGS, Block, context_block
 from examples import examples
 from records import DAY_ONE, memory

@@ -1,8 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.data_fence import as_data
-from everkept.core.tokens import token_count
+from everkept.core.context_text import as_data, token_count
 from everkept.families.memories.context import NOTICE, fenced
 
 

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.record_match import fits
+from everkept.core.fallback_answers import fits
 from everkept.core.records import Record, Where
 from everkept.families.memories.context import HEADINGS, MOST_RECALLED, gather
 from records import DAY_ONE, memory

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant import Assistant
+from everkept.core.commits import plan_undo
 from everkept.core.ports import Access, Library, RecordStore
 from everkept.core.records import Record, Where
-from everkept.core.undo import plan_undo
 from everkept.families.memories.lifecycle import (
     BATCH,
     FADING,

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from assistant import Assistant, CountedChoice, codes
+from everkept.core.answers import SectionHit, SectionsFound
 from everkept.core.ports import Library, RecordStore
-from everkept.core.search_ports import SectionHit, SectionsFound
 from everkept.core.sessions import Call
 from everkept.core.times import iso
 from everkept.errors import (

@@ -8,11 +8,10 @@ import pytest
 from numpy.typing import NDArray
 
 from assistant import PromptIndexing
-from everkept.core.commits import Writer
+from everkept.core.commits import Writer, plan_undo
 from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
 from everkept.core.records import Change, Delete, Record, Update, Where
-from everkept.core.undo import plan_undo
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelUnavailable

@@ -11,7 +11,7 @@ from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.sessions import Session
-from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
 from everkept.families.memories.model import Options

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from everkept.core.answers import Stock
 from everkept.core.ports import Access, Embedded, Redaction
 from everkept.core.records import Change, Edit, Link, Match, Record, Ref
-from everkept.core.store_values import Stock
 from everkept.engines.commit_plan import (
     Edge,
     Name,

@@ -7,15 +7,14 @@ from typing import ClassVar
 from uuid import uuid4
 
 from everkept import __version__
-from everkept.core import catalog
+from everkept.core import library as catalog
+from everkept.core.answers import KEPT_SEARCHES, PASSING, Holdings, Search
 from everkept.core.conditions import Condition
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.mcp import Usage, summed
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, Switching, checked_project_name
-from everkept.core.search_ports import KEPT_SEARCHES, Search
-from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock, now
-from everkept.core.upstreams import Usage, summed
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 from everkept.values import Value, replace

@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
-from everkept.core import questions
-from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
-from everkept.core.record_match import Fields, fields_of, fits, heard, hears, matches, score
+from everkept.core import store as questions
+from everkept.core.answers import Access, Purged, Sources, Subgraph, Tally, sources_in
+from everkept.core.fallback_answers import (
+    Fields,
+    ask_for_subgraph,
+    fields_of,
+    fits,
+    heard,
+    hears,
+    hop_by_hop,
+    matches,
+    score,
+)
 from everkept.core.records import (
     Batch,
     Change,
@@ -18,14 +28,11 @@ from everkept.core.records import (
     Record,
 )
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.store_values import Access, Purged, Tally
-from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Sources, sources_in
 from everkept.engines.commit_plan import plan
 from everkept.engines.memory.contents import Contents, Held, Meaning, restocked, retold, rewrite
 from everkept.errors import Conflict
-from everkept.language.stems import stem
+from everkept.language.spellings import stem
 from everkept.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors

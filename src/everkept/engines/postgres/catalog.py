@@ -6,12 +6,11 @@ from typing import Any, LiteralString
 
 import psycopg.errors
 
+from everkept.core.answers import KEPT_SEARCHES, PASSING, Search
+from everkept.core.mcp import Usage, summed
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, Status, Switching
-from everkept.core.search_ports import KEPT_SEARCHES, Search
-from everkept.core.store_values import PASSING
 from everkept.core.text import clipped, digest
-from everkept.core.upstreams import Usage, summed
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
 from everkept.engines.postgres.transactions import note_change
 from everkept.errors import Conflict, InvalidInput, NotFound

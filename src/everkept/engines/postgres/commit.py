@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from everkept.core.records import Batch, Change, Link, Record
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.engines.commit_plan import Foreseen, Plan, ages_of, plan
 from everkept.engines.postgres.indexes import Growth
 from everkept.engines.postgres.queries import change_numbered

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
-from everkept.core import catalog as questions
+from everkept.core import library as questions
+from everkept.core.answers import Holdings, Search
 from everkept.core.conditions import Condition, Mode
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.mcp import Usage
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.search_ports import Search
-from everkept.core.store_values import Holdings
 from everkept.core.times import Clock, now
-from everkept.core.upstreams import Usage
 from everkept.engines.postgres import catalog, project_lifecycle
 from everkept.engines.postgres import schema as tables
 from everkept.engines.postgres.catalog import check, is_storable, no_such

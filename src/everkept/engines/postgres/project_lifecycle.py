@@ -15,8 +15,8 @@ from typing import Any, LiteralString
 
 import psycopg.errors
 
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.projects import Project, Status, Switching
-from everkept.core.store_values import PASSING, Holdings
 from everkept.core.text import digest
 from everkept.engines.postgres import catalog
 from everkept.engines.postgres.catalog import (

@@ -6,12 +6,11 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from everkept.core import questions
+from everkept.core import store as questions
+from everkept.core.answers import Sources, Subgraph, assemble, cut, other_ends
 from everkept.core.ports import Access, Direction, Order, Seen, Tally
-from everkept.core.questions import CountSources, FindLinks, ReadChanges, ReadHistory, WalkLinks
 from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Where
-from everkept.core.subgraphs import Subgraph, assemble, cut, other_ends
-from everkept.core.walking import Sources
+from everkept.core.store import CountSources, FindLinks, ReadChanges, ReadHistory, WalkLinks
 from everkept.engines.postgres.rows import (
     LINK_COLUMNS,
     RECORD_COLUMNS,

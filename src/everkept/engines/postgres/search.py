@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import Any, cast
 
-from everkept.core.questions import MatchWords, MeasureWords
 from everkept.core.records import Match, Weights
+from everkept.core.store import MatchWords, MeasureWords
 from everkept.engines.postgres.rows import condition, given
 from everkept.engines.postgres.schema import NAMED
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, most

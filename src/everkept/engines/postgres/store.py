@@ -11,10 +11,10 @@ from psycopg.errors import (
     StatementTooComplex,
 )
 
-from everkept.core import questions
+from everkept.core import store as questions
+from everkept.core.answers import Access, Purged
 from everkept.core.records import Batch, Change, Link, Record
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.store_values import Access, Purged
 from everkept.core.times import Clock, now
 from everkept.engines.postgres import commit, purge, queries, replication, search, vectors
 from everkept.engines.postgres.database import Database

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core.ports import Embedded
-from everkept.core.questions import CountVectors, FindNear, FindUnembedded, GetVectors
 from everkept.core.records import Match, Record, Where
+from everkept.core.store import CountVectors, FindNear, FindUnembedded, GetVectors
 from everkept.engines.postgres.indexes import USABLE, IndexedVectors, ask_usable
 from everkept.engines.postgres.rows import (
     RECORD_COLUMNS,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from everkept.core.records import Record
-from everkept.language.spellings import tokens
-from everkept.language.stems import stem
+from everkept.language.spellings import stem, tokens
 from everkept.language.words import (
     MAX_PHRASE_WORDS,
     AllOf,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from everkept.core.records import Change, Link, Record, Ref
-from everkept.core.sync_runner import driven
+from everkept.core.runtime import driven
 from everkept.engines.postgres.rows import (
     DERIVED,
     FIELDS,

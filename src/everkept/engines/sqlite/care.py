@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from everkept.core.accounts import is_home
 from everkept.core.care import DOCTOR_FIX, Added, Facts, Finding, Owner, Unfinished, Waiting
+from everkept.core.sessions import is_home
 from everkept.core.text import counted
 from everkept.core.times import Clock, ago
 from everkept.engines.sqlite import database_checks, project_list, restore, snapshot

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import apsw
 
-from everkept.core import catalog
+from everkept.core import library as catalog
+from everkept.core.answers import KEPT_SEARCHES, PASSING, Holdings, Search, Token
+from everkept.core.mcp import Usage
 from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.search_ports import KEPT_SEARCHES, Search
-from everkept.core.store_values import PASSING, Holdings, Token
 from everkept.core.times import iso
-from everkept.core.upstreams import Usage
 from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.connection import Connection, connect, transaction, translated
 from everkept.engines.sqlite.database import Database

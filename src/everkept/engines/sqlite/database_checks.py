@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from everkept.core.accounts import is_home
 from everkept.core.care import DOCTOR_FIX, Finding, Waiting
-from everkept.core.questions import CountVectors
+from everkept.core.sessions import is_home
+from everkept.core.store import CountVectors
 from everkept.core.text import clipped, counted
 from everkept.core.times import Clock, parsed
 from everkept.engines.sqlite import project_list

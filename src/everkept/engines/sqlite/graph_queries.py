@@ -5,12 +5,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import cast
 
+from everkept.core.answers import Edge, Leaf, Node, Selection, Sources, Subgraph, cut
 from everkept.core.fallback_answers import hop_by_hop
-from everkept.core.questions import CountSources, FindLinks, WalkLinks
 from everkept.core.records import Link
-from everkept.core.subgraphs import Edge, Leaf, Node, Selection, Subgraph, cut
-from everkept.core.sync_runner import driven
-from everkept.core.walking import Sources
+from everkept.core.runtime import driven
+from everkept.core.store import CountSources, FindLinks, WalkLinks
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.connection import Connection, Row
 from everkept.engines.sqlite.queries import conditions

@@ -18,14 +18,13 @@ from weakref import WeakSet
 
 import apsw
 
-from everkept.core import catalog as questions
+from everkept.core import library as questions
 from everkept.core.conditions import Condition
 from everkept.core.disk import make_folder
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
 from everkept.core.projects import Project, checked_project_name
-from everkept.core.questions import Upkeep
 from everkept.core.records import Batch
-from everkept.core.store import RecordStore
+from everkept.core.store import RecordStore, Upkeep
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, iso, now
 from everkept.engines.memory.store import MemoryStore
@@ -59,7 +58,7 @@ from everkept.errors import NotFound, ProjectArchived, ReadOnly, StoreDamaged, U
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.core.store_values import Holdings
+    from everkept.core.answers import Holdings
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Match, Record, Where
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
@@ -272,7 +272,7 @@ def how_many(db: Connection, question: questions.CountRecords) -> int:
 
 
 def tally(db: Connection, question: questions.TallyRecords) -> "list[Tally]":
-    from everkept.core.store_values import Tally
+    from everkept.core.answers import Tally
 
     parts = " UNION ALL ".join(
         f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
+from everkept.core.answers import Stock
 from everkept.core.records import Change, Edit, Link, Record
-from everkept.core.store_values import Stock
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.purge import erase
 from everkept.engines.sqlite.rows import INSERTED, before_to, facets_to, inserted, listed

@@ -23,10 +23,10 @@ from uuid import uuid4
 
 import apsw
 
-from everkept.core.accounts import NOTES, is_anothers
 from everkept.core.care import Added, Prepared, Progress
 from everkept.core.disk import make_folder
 from everkept.core.projects import Switching
+from everkept.core.sessions import NOTES, is_anothers
 from everkept.core.times import Clock, iso
 from everkept.engines.sqlite import project_list, snapshot
 from everkept.engines.sqlite.connection import (

@@ -25,7 +25,7 @@ from everkept.engines.sqlite.replication import restocked
 from everkept.engines.sqlite.rows import PARENT_ID, listed
 from everkept.engines.sqlite.word_index import totals
 from everkept.engines.vectors import best
-from everkept.language.stems import stem
+from everkept.language.spellings import stem
 from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery, to_fts5
 from everkept.values import Value, field
 

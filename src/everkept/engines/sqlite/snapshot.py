@@ -26,11 +26,11 @@ from uuid import uuid4
 import apsw
 
 from everkept.core import disk
-from everkept.core.accounts import is_home
 from everkept.core.care import Facts, Owner, Progress, Unfinished, Unsettled
 from everkept.core.disk import create, replace
 from everkept.core.locks import FileLock
 from everkept.core.projects import Status
+from everkept.core.sessions import is_home
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,

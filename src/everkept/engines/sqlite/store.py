@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.records import Batch, Change, Insert, Link, Match, Record, Update, Where
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import queries, vectors, word_index
@@ -14,10 +14,8 @@ from everkept.language.words import AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
-    from everkept.core.store_values import Purged
-    from everkept.core.subgraphs import Subgraph
+    from everkept.core.answers import Purged, Sources, Subgraph
     from everkept.core.times import Clock
-    from everkept.core.walking import Sources
     from everkept.engines.sqlite.nearness import Nearness
     from everkept.engines.sqlite.search import Postings, Sieve
     from everkept.engines.sqlite.substrings import Substrings
@@ -246,7 +244,7 @@ class SqliteStore(TableStore):
         return await self.database.write(checked, short=short)
 
     async def _purged(self, records: int, links: int) -> "Purged":
-        from everkept.core.store_values import Purged
+        from everkept.core.answers import Purged
 
         return Purged(records, links, complete=await self._cleansed())
 

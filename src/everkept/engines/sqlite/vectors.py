@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.records import Record
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings ve
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.store_values import Access, Embedded
+    from everkept.core.answers import Access, Embedded
 
 # Who waits for a vector of the model ?2: all without one, and all with another model's.
 _WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
@@ -153,7 +153,7 @@ def note_accesses(db: Connection, upkeep: questions.NoteAccesses) -> None:
 
 
 def accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, Access]":
-    from everkept.core.store_values import Access
+    from everkept.core.answers import Access
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
@@ -164,7 +164,7 @@ def accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, Acce
 
 
 def most_accessed(db: Connection, question: questions.ListMostAccessed) -> "dict[str, Access]":
-    from everkept.core.store_values import Access
+    from everkept.core.answers import Access
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM accesses a JOIN records r ON r.key = a.record "

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from everkept.core.record_match import heard
+from everkept.core.fallback_answers import heard
 from everkept.core.records import SESSION_SCOPE
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import listed
-from everkept.language.stems import stem
+from everkept.language.spellings import stem
 from everkept.language.words import joined_texts, prepared
 
 _BESIDE = (

@@ -9,12 +9,12 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.core.accounts import acting
 from everkept.core.conditions import Absence, Reachable, note_kept_here, note_replica, reads_replica
 from everkept.core.disk import make_folder
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Ref
+from everkept.core.sessions import acting
 from everkept.core.times import Clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import Act

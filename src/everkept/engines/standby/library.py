@@ -6,15 +6,14 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar, cast
 from uuid import uuid4
 
-from everkept.core import catalog
-from everkept.core.accounts import NOTES
-from everkept.core.catalog import CatalogChange, CatalogQuestion
+from everkept.core import library as catalog
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.conditions import Condition
-from everkept.core.library import CatalogChanges, Library
+from everkept.core.library import CatalogChange, CatalogChanges, CatalogQuestion, Library
 from everkept.core.ports import RightsOf, of_nobody
 from everkept.core.projects import Project
+from everkept.core.sessions import NOTES
 from everkept.core.store import RecordStore
-from everkept.core.store_values import PASSING, Holdings
 from everkept.core.times import Clock, now
 from everkept.engines.standby.failover import (
     EVERY,

@@ -4,11 +4,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from everkept.core.accounts import Account, home_of
 from everkept.core.commits import commit, retry
 from everkept.core.ports import Library, RecordStore, Rights, RightsOf, of_nobody
 from everkept.core.projects import Project, Status
 from everkept.core.records import Batch
+from everkept.core.sessions import Account, home_of
 from everkept.core.text import clipped
 from everkept.engines.standby.failover import Reaching
 from everkept.engines.standby.journal import SAME_PROJECT, Entry, Journal

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 from uuid import uuid4
 
+from everkept.core.answers import Holdings, Stock
 from everkept.core.disk import make_folder, sync, usable
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Batch, Change, Insert, Link, Record, Ref, Step, Update, Where
-from everkept.core.store_values import Holdings, Stock
 from everkept.core.text import counted
 from everkept.core.times import iso
 from everkept.engines.commit_plan import plan

@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from everkept.core import questions
+from everkept.core import store as questions
+from everkept.core.answers import Purged
 from everkept.core.ports import Library
 from everkept.core.projects import Project
-from everkept.core.questions import Question, Upkeep
 from everkept.core.records import Batch, Change, Delete, Edit, Insert, Ref, Restore, Step, Update
-from everkept.core.store import RecordStore
-from everkept.core.store_values import Purged
+from everkept.core.store import Question, RecordStore, Upkeep
 from everkept.engines.standby.failover import BROKEN, Either
 from everkept.engines.standby.journal import SAME_PROJECT, Journal
 from everkept.engines.standby.journal_acts import USER, Commit, store_of

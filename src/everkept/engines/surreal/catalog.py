@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from everkept.core.answers import KEPT_SEARCHES, Search
+from everkept.core.mcp import Usage, summed
 from everkept.core.projects import Project, Silence, Span, Switching
-from everkept.core.search_ports import KEPT_SEARCHES, Search
 from everkept.core.text import clipped
-from everkept.core.upstreams import Usage, summed
 from everkept.engines.surreal.connection import (
     Connection,
     Contended,

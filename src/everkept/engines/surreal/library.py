@@ -4,16 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from everkept.core import catalog as questions
+from everkept.core import library as questions
+from everkept.core.answers import Holdings, Search
 from everkept.core.conditions import Condition, Mode
 from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.mcp import Usage
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.search_ports import Search
-from everkept.core.store_values import Holdings
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, now
-from everkept.core.upstreams import Usage
 from everkept.engines.surreal import catalog, project_lifecycle
 from everkept.engines.surreal.catalog import TURN, Desk, row_id
 from everkept.engines.surreal.connection import Connection, Thrown

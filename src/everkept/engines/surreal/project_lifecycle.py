@@ -8,9 +8,9 @@ removed after its project is: what a crash leaves is noted, and removed by whoev
 from typing import Any
 from uuid import UUID, uuid4
 
+from everkept.core.answers import PASSING, Holdings
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Status
-from everkept.core.store_values import PASSING, Holdings
 from everkept.core.text import digest
 from everkept.engines.surreal.catalog import (
     PROJECT,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.ports import Access, Direction, Tally
 from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Match, Record, Ref, Where
 from everkept.engines.surreal.connection import TooLarge

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from everkept.core.answers import Stock
 from everkept.core.records import Link, Record
-from everkept.core.store_values import Stock
 from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
 from everkept.engines.stored_text import Shift
 from everkept.engines.surreal.commit import check_unique

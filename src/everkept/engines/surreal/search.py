@@ -8,14 +8,13 @@ beginning of a word is in no index: for it all columns are read.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everkept.core.questions import MatchWords, MeasureWords
 from everkept.core.records import Match, Weights
+from everkept.core.store import MatchWords, MeasureWords
 from everkept.engines.stored_text import Aged, Place, Shift, Worded, reach
 from everkept.engines.surreal.queries import conditions, parent_of
 from everkept.engines.surreal.rows import Row, field_to, id_of, place_to, record_from, thing, things
 from everkept.engines.surreal.schema import WORDED, Tables, Writing
-from everkept.language.spellings import tokens
-from everkept.language.stems import stem
+from everkept.language.spellings import stem, tokens
 from everkept.language.words import (
     AllOf,
     AnyOf,

@@ -3,14 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
 
-from everkept.core import questions
+from everkept.core import store as questions
+from everkept.core.answers import Purged, Sources, Subgraph, sources_in
 from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
 from everkept.core.records import Batch, Change, Link
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.store_values import Purged
-from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Sources, sources_in
 from everkept.engines.surreal import commit, purge, queries, replication, search, vectors
 from everkept.engines.surreal.connection import Connection
 from everkept.engines.surreal.queries import rows_from

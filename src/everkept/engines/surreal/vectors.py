@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.ports import Embedded
 from everkept.core.records import Match, Record, Where
 from everkept.core.text import digest

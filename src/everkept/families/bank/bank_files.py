@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TypeVar
 
 from everkept.core.files import FileInfo
+from everkept.core.runtime import finished, is_on_event_loop
 from everkept.core.secrets import masked
-from everkept.core.uncancelled import finished, is_on_event_loop
 from everkept.errors import (
     EtagMismatch,
     EverkeptError,

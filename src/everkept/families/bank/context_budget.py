@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from everkept.core.context_text import token_count
 from everkept.core.text import clipped
-from everkept.core.tokens import token_count
 from everkept.errors import InvalidInput
 from everkept.families.bank.core_files import (
     LONGEST,

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
+from everkept.core.answers import SectionHit, SectionsFound
 from everkept.core.files import FileInfo
 from everkept.core.ports import Embedder, Indexing, RecordStore
 from everkept.core.records import Record, Weights, Where
-from everkept.core.search_ports import SectionHit, SectionsFound
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError

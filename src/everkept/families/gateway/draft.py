@@ -6,8 +6,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, cast
 
+from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT
 from everkept.core.text import forbidden_in_text
-from everkept.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT
 from everkept.errors import NotFound
 from everkept.families.gateway.file_reader import HINTS
 from everkept.families.gateway.file_servers import LONGEST_WAIT, STARTS

@@ -8,7 +8,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from everkept.core.json_text import Key
-from everkept.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT, VARIABLE, Endpoint, Launch, Reach
+from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT, VARIABLE, Endpoint, Launch, Reach
 from everkept.families.gateway.file_values import (
     Place,
     check_keys,

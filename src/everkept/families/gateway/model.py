@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everkept.core.upstreams import ONLY as ONLY
-from everkept.core.upstreams import Reach
+from everkept.core.mcp import ONLY as ONLY
+from everkept.core.mcp import Reach
 from everkept.values import Value, field
 
 JSON = dict[str, Any]

@@ -7,9 +7,9 @@ from copy import deepcopy
 from typing import Any, cast
 from weakref import WeakMethod
 
+from everkept.core.mcp import Upstream
 from everkept.core.sessions import Call
 from everkept.core.text import clipped, counted
-from everkept.core.upstreams import Upstream
 from everkept.errors import MOST_LISTED, EverkeptError, InvalidInput, UpstreamError, visible
 from everkept.families.gateway.model import JSON, GatewayConfig, ToolConfig
 from everkept.families.gateway.schema_check import (

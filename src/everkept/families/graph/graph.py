@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+from everkept.core.answers import Edge, Node, Selection, cursor_of, position_of
 from everkept.core.commits import Plan, Planned, T, Writer, retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Step, Update
-from everkept.core.search_ports import cursor_of, position_of
 from everkept.core.secrets import Masking
 from everkept.core.sessions import Call
-from everkept.core.subgraphs import Edge, Node, Selection
 from everkept.core.times import Clock, iso
 from everkept.errors import InvalidInput
 from everkept.families.graph.model import (

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, cast
 
 from everkept.core.commits import touched
+from everkept.core.mcp import encode
 from everkept.core.ports import ProjectChoice, RecordStore
-from everkept.core.protocol import encode
 from everkept.core.records import Link, Record, Where
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
@@ -24,8 +24,8 @@ from everkept.families.graph.model import (
 from everkept.families.graph.toolset import SEARCH
 from everkept.graph.entities import ENTITY, NAME_LIMIT, check_name, is_stub
 from everkept.graph.lookup import ByExactName, read_entities
+from everkept.retrieval.candidates import page_by_tiers
 from everkept.retrieval.profile import Place
-from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field, parse_value, to_json
 from everkept.tools.tool import Effect, Family, Result, tool
 from everkept.values import Value

@@ -31,8 +31,8 @@ from everkept.families.graph.model import (
 )
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import ByNameAndType, candidates
+from everkept.retrieval.candidates import page_by_tiers
 from everkept.retrieval.profile import Place, Profile
-from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Result, masking_warnings, tool
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from everkept.core.accounts import NAME
+from everkept.core.answers import cursor_of, position_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Where
-from everkept.core.search_ports import cursor_of, position_of
+from everkept.core.sessions import NAME
 from everkept.core.times import iso
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN, conversation_id

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from everkept.core.data_fence import readable
+from everkept.core.answers import Finding
+from everkept.core.context_text import readable
 from everkept.core.peers import (
     MOST_RESULTS,
     SAID_TYPES,
@@ -13,7 +14,6 @@ from everkept.core.peers import (
     PeerQuestion,
     source_of,
 )
-from everkept.core.search_ports import Finding
 from everkept.core.text import normalised
 from everkept.core.times import iso, parsed
 from everkept.families.history.ranking import BLOCK, asks_for_decisions, bucket_of

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from everkept.core import questions
+from everkept.core import store as questions
 from everkept.core.paths import is_within
 from everkept.core.projects import Silence
 from everkept.core.records import Link, Match, Record, Where

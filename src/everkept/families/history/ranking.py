@@ -11,10 +11,9 @@ from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Record, Weights, Where
 from everkept.core.text import normalised
 from everkept.families.history.model import CODE, DECISION, DEFINES, SYMBOL, TURN
-from everkept.language.spellings import fold
-from everkept.language.stems import stem
-from everkept.language.stop_words import FOREIGN_STOP_WORDS, STOP_WORDS
+from everkept.language.spellings import fold, stem
 from everkept.language.telling_words import has_telling_words, stems
+from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS
 from everkept.retrieval.excerpts import Sought, excerpt
 from everkept.retrieval.profile import Found, Hit, Notice, Parts, Place, Profile, Strategy
 from everkept.retrieval.search import search

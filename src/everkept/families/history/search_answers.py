@@ -5,10 +5,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
-from everkept.core.accounts import acting
-from everkept.core.data_fence import as_code, as_data, as_quotation, fenced
+from everkept.core.answers import SearchType
+from everkept.core.context_text import as_code, as_data, as_quotation, fenced
 from everkept.core.peers import peer_of
-from everkept.core.search_ports import SearchType
+from everkept.core.sessions import acting
 from everkept.core.text import clipped
 from everkept.core.times import Clock, ago, iso, parsed
 from everkept.language.sentences import has_block

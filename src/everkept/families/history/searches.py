@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from everkept.core.accounts import acting
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
+from everkept.core.sessions import acting
 from everkept.core.text import clipped, normalised
 from everkept.core.times import ago, parsed
 from everkept.families.history.code_languages import named_language

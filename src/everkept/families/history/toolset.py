@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import Annotated, Any, Literal
 from weakref import WeakSet
 
+from everkept.core.answers import Search, SearchBook
 from everkept.core.peers import NoPeers, Peers
 from everkept.core.ports import Indexing, Library, RecordStore
-from everkept.core.search_ports import Search, SearchBook
 from everkept.core.secrets import masked, masked_json
 from everkept.core.sessions import Call, conversation_of
 from everkept.core.text import clipped, digest

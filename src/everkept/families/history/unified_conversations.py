@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from everkept.core.answers import SearchType
 from everkept.core.ports import Indexing, RecordStore
-from everkept.core.search_ports import SearchType
 from everkept.core.times import Clock, iso
 from everkept.families.history.call_trace import Relation, trace
 from everkept.families.history.model import CODE, TURN, HistoryOptions

@@ -7,11 +7,10 @@ from datetime import tzinfo
 from itertools import islice
 from typing import Any, TypeVar
 
-from everkept.core.accounts import acting
+from everkept.core.answers import Finder, Finding, SearchType
 from everkept.core.peers import PeerQuestion, Peers, peer_of, source_of
 from everkept.core.ports import Indexing, Library
-from everkept.core.search_ports import Finder, Finding, SearchType
-from everkept.core.sessions import Call
+from everkept.core.sessions import Call, acting
 from everkept.core.text import clipped
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError

@@ -13,9 +13,8 @@ from everkept.families.memories.model import (
     DERIVED_FROM,
     TAG_LIMIT,
 )
-from everkept.language.rarity import rarity_among
 from everkept.language.sentences import beginning
-from everkept.language.telling_words import dull_stems
+from everkept.language.telling_words import dull_stems, rarity_among
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:

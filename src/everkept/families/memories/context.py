@@ -6,11 +6,10 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
-from everkept.core import data_fence
-from everkept.core.data_fence import as_data
+from everkept.core import context_text
+from everkept.core.context_text import as_data, token_count
 from everkept.core.records import SESSION_SCOPE, Record, Where
 from everkept.core.times import ago
-from everkept.core.tokens import token_count
 from everkept.families.memories.memory_identity import text_key
 from everkept.values import Value, replace
 
@@ -20,7 +19,7 @@ TAG = "memories"
 
 def fenced(body: str) -> str:
     """What was made of memories by `as_data`, between two tags."""
-    return data_fence.fenced(body, NOTICE, TAG)
+    return context_text.fenced(body, NOTICE, TAG)
 
 
 FIRST_SHARE = 0.5  # of the budget that the first section may take before others have their share

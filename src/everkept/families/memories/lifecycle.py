@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from everkept.core.accounts import check_own
 from everkept.core.commits import ATTEMPTS, Planned, Writer, check_writable
 from everkept.core.ports import Access, AccessBook, Indexing, RecordStore
 from everkept.core.records import (
@@ -20,6 +19,7 @@ from everkept.core.records import (
     Where,
 )
 from everkept.core.secrets import Masking
+from everkept.core.sessions import check_own
 from everkept.core.text import normalised
 from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound, ReadOnly

@@ -12,10 +12,9 @@ from everkept.core.text import clipped
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.memory_identity import EVENT, NOTHING_STORED
 from everkept.families.memories.model import MEMORY
-from everkept.language.rarity import rarity_among
 from everkept.language.sentences import beginning, sentences
-from everkept.language.stems import stem
-from everkept.language.telling_words import spoken_words
+from everkept.language.spellings import stem
+from everkept.language.telling_words import rarity_among, spoken_words
 from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.retrieval import topics
 from everkept.retrieval.profile import Deadline

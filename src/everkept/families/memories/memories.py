@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from everkept.core.accounts import signed
 from everkept.core.commits import Planned, check_writable
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Delete, Insert, Record, Step, Update
 from everkept.core.secrets import Masking
+from everkept.core.sessions import signed
 from everkept.core.text import clipped
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
 from everkept.families.memories.lifecycle import mark_superseded, same_text, settle, supersession

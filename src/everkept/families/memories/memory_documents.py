@@ -5,11 +5,11 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+from everkept.core.answers import Search
 from everkept.core.commits import touched
-from everkept.core.data_fence import as_data
+from everkept.core.context_text import as_data
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Link, Where
-from everkept.core.search_ports import Search
 from everkept.core.text import clipped
 from everkept.core.times import iso
 from everkept.families.memories.context import fenced

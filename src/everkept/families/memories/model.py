@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
+from everkept.core.answers import SectionHit
 from everkept.core.ports import Access
 from everkept.core.records import Record, Weights
-from everkept.core.search_ports import SectionHit
 from everkept.core.times import iso
 from everkept.families.memories.memory_identity import MEMORY as MEMORY
 from everkept.families.memories.memory_identity import SESSION as SESSION

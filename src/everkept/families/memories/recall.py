@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence, Set
 from time import perf_counter
 from typing import Literal
 
-from everkept.core.accounts import acting
+from everkept.core.answers import Hops, SectionHit, SectionSearch
 from everkept.core.commits import touched
 from everkept.core.ports import Access, AccessBook, Direction, Indexing, RecordStore
 from everkept.core.records import SESSION_SCOPE, Link, Record, Where
-from everkept.core.search_ports import SectionHit, SectionSearch
+from everkept.core.sessions import acting
 from everkept.core.text import normalised
-from everkept.core.walking import Hops
 from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.model import (
     MEMORIES,

@@ -4,12 +4,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from everkept.core.accounts import Account, acting, acting_as
 from everkept.core.commits import Plan, T, Writer, commit, is_writable
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, Restore, Step, Update, Where
-from everkept.core.sessions import Call, conversation_of
+from everkept.core.sessions import Account, Call, acting, acting_as, conversation_of
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.families.memories.likeness import session_summary

@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-from everkept.core.accounts import signed
+from everkept.core.answers import SectionSearch
 from everkept.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from everkept.core.records import SESSION_SCOPE
-from everkept.core.search_ports import SectionSearch
 from everkept.core.secrets import Masking
-from everkept.core.sessions import Call
+from everkept.core.sessions import Call, signed
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, Section, context_block, gather

@@ -11,12 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from everkept.core.answers import Hops
+from everkept.core.fallback_answers import fields_of, matches
 from everkept.core.ports import RecordStore
-from everkept.core.record_match import fields_of, matches
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.times import iso
-from everkept.core.walking import Hops
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.banks import Bank, BankRecords
 from everkept.families.bank.graph.model import (

@@ -15,8 +15,7 @@ from everkept.families.history.model import (
     conversation_id,
     turn_id,
 )
-from everkept.language.phrases import has_fix, has_problem, is_decision
-from everkept.language.sentences import Block, blocks
+from everkept.language.sentences import Block, blocks, has_fix, has_problem, is_decision
 from everkept.values import Value, field
 
 LONGEST_TEXT = 200_000  # characters of a turn; more is what a machine wrote

@@ -12,10 +12,10 @@ from everkept.core.paths import Exclusion
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Silence
 from everkept.core.records import Delete, Record, Step, Update, Where
+from everkept.core.runtime import finished
 from everkept.core.secrets import masked_json
 from everkept.core.times import Clock
 from everkept.core.transcripts import ASSISTANT, Mark, Portion, Transcript, Turn
-from everkept.core.uncancelled import finished
 from everkept.errors import Conflict, EverkeptError
 from everkept.families.history.ingest import plan, removal, writer
 from everkept.families.history.ingest.checkpoints import (

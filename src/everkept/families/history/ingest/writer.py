@@ -9,7 +9,7 @@ from typing import Any, cast
 from everkept.core import commits
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Restore, Step, Update, Where
-from everkept.core.uncancelled import finished
+from everkept.core.runtime import finished
 from everkept.families.history.call_trace import links_of
 from everkept.families.history.code_outlines import outline
 from everkept.families.history.ingest.checkpoints import Counts

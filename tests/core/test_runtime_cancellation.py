@@ -1,0 +1,47 @@
+import asyncio
+
+import pytest
+
+from everkept.core.runtime import finished, is_on_event_loop
+
+
+async def test_work_is_carried_to_its_end() -> None:
+    steps: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        begun.set()
+        await go_on.wait()
+        steps.append("done")
+        return "result"
+
+    task = asyncio.create_task(finished(work()))
+    await begun.wait()
+    task.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["done"]
+    assert await finished(work()) == "result"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_error_is_raised_unless_the_caller_is_gone(cancelled: bool) -> None:
+    go_on = asyncio.Event()
+
+    async def fail() -> None:
+        await go_on.wait()
+        raise LookupError
+
+    task = asyncio.create_task(finished(fail()))
+    await asyncio.sleep(0)
+    if cancelled:
+        task.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError if cancelled else LookupError):
+        await task
+
+
+async def test_a_thread_without_an_event_loop_is_told_from_one_with_it() -> None:
+    assert is_on_event_loop()
+    assert not await asyncio.to_thread(is_on_event_loop)
