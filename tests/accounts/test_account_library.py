@@ -7,7 +7,7 @@ import pytest
 
 from everkept.accounts.account_library import GuardedLibrary, home_name
 from everkept.accounts.accounts import Accounts
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Where

@@ -4,9 +4,9 @@ import pytest
 
 from everkept.app.app import App
 from everkept.core.sessions import Account, Session
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import Refused
 from everkept.settings import load
+from hash_embedder import HashingEmbedder
 from tool_calls import Client
 
 

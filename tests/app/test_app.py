@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound, ReadOnly, Refused
 from everkept.settings import load
 from everkept.tools.tool import Effect
+from hash_embedder import HashingEmbedder
 from tool_calls import Client
 
 # A token of the usual encodings is some four characters of a schema.

@@ -1,5 +1,5 @@
 from everkept.app.engines import DeferredLibrary
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
 

@@ -15,8 +15,7 @@ from everkept.app.gateway import FAULTY, Gateway
 from everkept.core.mcp import Reach
 from everkept.core.times import now
 from everkept.errors import InvalidInput, UpstreamUnavailable
-from everkept.tools.tool import Result, Tool
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Result, Tool, Toolset
 from gateways import Asked, MemoryUpstream, a_call, echo, listing, said
 from server_processes import HANG
 

@@ -7,9 +7,9 @@ from everkept.app.engines import make_library
 from everkept.app.overview import WEEKS, Overview, Share
 from everkept.core.ports import Library
 from everkept.core.records import Delete
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.settings import load
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch, entity, memory
 
 DAY = 86_400_000_000

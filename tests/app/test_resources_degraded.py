@@ -1,7 +1,7 @@
 import json
 
 from everkept.app.resources import KEPT_SESSIONS, Telling, told_of
-from everkept.core.conditions import Absence, Answering
+from everkept.core.library import Absence, Answering
 from everkept.core.sessions import Session
 from everkept.tools.tool import Result
 

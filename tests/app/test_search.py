@@ -6,14 +6,14 @@ import pytest
 
 from assistant import Assistant, Time
 from bank_search import Searched, searched_in
-from everkept.accounts.project_rule import ProjectRule
 from everkept.app.search import NAMED, BankFinder, GraphFinder, MemoryFinder
 from everkept.core.answers import Finder, Finding, SearchType
 from everkept.core.ports import Library
+from everkept.core.project_rule import ProjectRule
 from everkept.core.sessions import Call, Session
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Toolset
 
 MEANING: tuple[SearchType, ...] = ("semantic",)
 RELATIONS: tuple[SearchType, ...] = ("graph", "semantic")

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from everkept import __version__
-from everkept.core.conditions import Condition, Engine, Mode
+from everkept.core.library import Condition, Engine, Mode
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
 from records import batch, entity

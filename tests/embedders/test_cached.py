@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.embedders.cached import KEPT, KEPT_FOR, CachedEmbedder
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.errors import ModelUnavailable
+from hash_embedder import HashingEmbedder
 
 
 class Counting(HashingEmbedder):

@@ -11,7 +11,6 @@ from everkept.app.app import App
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change, Update, Where
 from everkept.core.sessions import Session
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
@@ -20,6 +19,7 @@ from everkept.errors import NotFound, StoreDamaged
 from everkept.jobs.maintenance import FORGET, Indexer, Keeper
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.settings import load
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch, memory
 from tool_calls import Client
 

@@ -8,12 +8,12 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Update
 from everkept.core.times import now
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
 from everkept.jobs.maintenance import BATCH, EAGER_BATCHES, Indexer, Lease
+from hash_embedder import HashingEmbedder
 from records import batch, memory
 
 KINDS = ("memory",)

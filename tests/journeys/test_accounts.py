@@ -8,10 +8,10 @@ import pytest
 from everkept.app.app import App
 from everkept.core.records import Where
 from everkept.core.sessions import Account, Session, acting_as
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import EverkeptError, NotFound, ReadOnly
 from everkept.settings import load
 from everkept.tools.tool import Effect
+from hash_embedder import HashingEmbedder
 from tool_calls import Client
 
 GATEWAY: dict[str, Any] = {

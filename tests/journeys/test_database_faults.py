@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.conditions import Condition, answering
+from everkept.core.library import Condition, answering
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.standby.library import StandbyLibrary
 from failing_databases import KINDS, Server, library_on, proxied, served

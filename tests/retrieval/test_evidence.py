@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from everkept.core.records import Where
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import ModelUnavailable
 from everkept.retrieval.profile import Strategy
 from everkept.values import replace
+from hash_embedder import HashingEmbedder
 from memory_shelf import MEMORIES, Shelf, memory
 from records import entity, link
 

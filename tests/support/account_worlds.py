@@ -18,12 +18,12 @@ from everkept.accounts.account_library import home_name
 from everkept.app.app import App
 from everkept.core.records import Record
 from everkept.core.sessions import Account, Session, acting_as
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN
 from everkept.settings import load
 from everkept.tools.tool import Tool
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch
 
 ANNA, BOB = Account("anna"), Account("bob")

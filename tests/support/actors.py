@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from everkept.accounts.project_rule import ProjectRule
+from everkept.core.project_rule import ProjectRule
 from everkept.core.records import Where
 from everkept.core.sessions import Call, Session
 from everkept.engines.sqlite import connection, project_lifecycle

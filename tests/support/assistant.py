@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from everkept.accounts.project_rule import ProjectRule
 from everkept.core.answers import SectionSearch, Sources
 from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
+from everkept.core.project_rule import ProjectRule
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import Call, Session
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.model import MEMORY, Options
 from everkept.families.memories.toolset import MemoryTools
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Toolset
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 SECOND = 1_000_000

@@ -12,7 +12,6 @@ from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,
@@ -29,8 +28,8 @@ from everkept.families.history.model import (
 )
 from everkept.families.history.toolset import HistoryTools
 from everkept.families.history.unified_search import UnifiedSearch
-from everkept.tools.tool import Result
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Result, Toolset
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 SECOND = 1_000_000

@@ -17,8 +17,7 @@ from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, Banks, Registry
 from everkept.families.bank.model import BankOptions, phrased
 from everkept.files.resolver import Files
-from everkept.tools.tool import Family, Result
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Family, Result, Toolset
 
 
 class HomeRecords:

@@ -6,10 +6,10 @@ from typing import Any
 
 from everkept.core.ports import Embedded, Embedder, RecordStore
 from everkept.core.records import Delete, Link, Record, Ref, Update, Where
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.retrieval.profile import Found, Place, Profile, Shares
 from everkept.retrieval.search import search
 from everkept.values import replace
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch
 
 DAY = 86_400_000_000

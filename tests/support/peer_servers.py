@@ -14,10 +14,10 @@ from everkept.accounts.grants import create_token
 from everkept.app.app import App
 from everkept.core.peers import Peer
 from everkept.core.sessions import Account, Session
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.peers.identity import Identity, identity
 from everkept.settings import load
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 TOKEN = "evk_" + "t" * 43

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.core.conditions import Condition
 from everkept.core.library import (
     CatalogQuestion,
+    Condition,
     FindWorkspaceProject,
     GetProject,
     Library,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.accounts.grants import rights_of
-from everkept.core.conditions import Condition
-from everkept.core.library import CatalogChange, CatalogQuestion
+from everkept.core.library import CatalogChange, CatalogQuestion, Condition
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change

@@ -2,8 +2,7 @@ import pytest
 
 from everkept.core.sessions import Call
 from everkept.errors import Conflict, NotFound
-from everkept.tools.tool import Effect, Tool, tool_from_method
-from everkept.tools.toolset import LateToolset, filtered
+from everkept.tools.tool import Effect, LateToolset, Tool, filtered, tool_from_method
 
 FAMILIES = {"a1": "a", "a2": "a", "b1": "b", "wrong": "b"}
 

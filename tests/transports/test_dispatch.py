@@ -18,8 +18,7 @@ from everkept.core.sessions import Session
 from everkept.core.times import iso
 from everkept.families.memories.memory_documents import PREFERENCES
 from everkept.settings import Settings
-from everkept.tools.tool import Result
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Result, Toolset
 from everkept.transports.connection import Connection
 from everkept.transports.dispatch import (
     Answer,

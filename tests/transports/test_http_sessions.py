@@ -1,6 +1,6 @@
 import pytest
 
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.transports import http_sessions
 from everkept.transports.http_exchange import Rejected
 from everkept.transports.http_sessions import IDLE_SECONDS, EventLog, HttpSessions

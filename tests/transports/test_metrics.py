@@ -6,7 +6,7 @@ import pytest
 
 from asgi_client import asked
 from everkept.app.app import App
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.sessions import Account, Session
 from everkept.settings import Settings
 from everkept.transports.connection import JSON, Connection

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from asgi_client import asked
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreAway
 from everkept.transports.http_exchange import ASGIApp

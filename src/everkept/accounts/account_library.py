@@ -18,18 +18,18 @@ from everkept.accounts.grants import (
     grants_key,
     shown_names,
 )
-from everkept.accounts.project_rule import empty_store
 from everkept.core import library as catalog
 from everkept.core.answers import Finder, Findings, SearchType, SectionSearch, SectionsFound
-from everkept.core.conditions import Condition
 from everkept.core.library import (
     CatalogAnswers,
     CatalogChange,
     CatalogChanges,
     CatalogQuestion,
+    Condition,
     Library,
 )
 from everkept.core.peers import Asked, PeerQuestion
+from everkept.core.project_rule import empty_store
 from everkept.core.projects import PROJECT_NAME_LIMIT, Project, Silence, checked_project_name
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import NAME, Account, Call, Home, acting, home_name, is_home, signed

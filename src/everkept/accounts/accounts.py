@@ -25,7 +25,7 @@ from everkept.accounts.grants import (
     settled_name,
 )
 from everkept.core.answers import KEPT_SEARCHES
-from everkept.core.conditions import answering
+from everkept.core.library import answering
 from everkept.core.ports import Library, Token
 from everkept.core.projects import Project
 from everkept.core.sessions import (

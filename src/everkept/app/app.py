@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.conditions import answering
+from everkept.core.library import answering
 from everkept.core.sessions import Call, Report, Session, acting, acting_in, unheard
 from everkept.core.times import Clock, now
 from everkept.errors import EverkeptError, ReadOnly
 from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets
-from everkept.tools.tool import Effect, Result, Tool
-from everkept.tools.toolset import Toolset
+from everkept.tools.tool import Effect, Result, Tool, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from everkept.accounts.accounts import Accounts
-    from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import Parts
     from everkept.app.change_log import Timeline
     from everkept.app.gateway import Gateway
@@ -26,6 +24,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from everkept.app.resources import AllResources, Telling, Watcher
     from everkept.app.search import SharedSearch
     from everkept.core.ports import Embedder, Library
+    from everkept.core.project_rule import ProjectRule
     from everkept.jobs.graph_files import Mirrors
     from everkept.jobs.maintenance import Shelf
     from everkept.jobs.usage_log import BatchedUsage

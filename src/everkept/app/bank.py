@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from everkept.accounts.project_rule import ProjectRule, empty_store
 from everkept.app.resources import Document, ResourceInfo
 from everkept.core.files import FileStores
 from everkept.core.ports import Library, RecordStore
+from everkept.core.project_rule import ProjectRule, empty_store
 from everkept.core.projects import DEFAULT_PROJECT, Home, Project, checkout_of, home_of, readable
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.accounts.account_library import GuardedLibrary
-from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.engines import make_library, standby_of
 from everkept.core.ports import Embedder, Library, RecordStore
+from everkept.core.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.core.times import Clock, LocalZone
 from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets, client_environment
-from everkept.tools.tool import Tool
-from everkept.tools.toolset import LateToolset, Toolset
+from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
     from everkept.app.bank import BankParts

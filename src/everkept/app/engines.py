@@ -9,9 +9,8 @@ from shlex import join, quote
 from subprocess import list2cmdline
 from typing import Any
 
-from everkept.core.conditions import Condition
 from everkept.core.disk import make_folder, replace
-from everkept.core.library import PassingLibrary
+from everkept.core.library import Condition, PassingLibrary
 from everkept.core.ports import Library
 from everkept.core.times import Clock, now
 from everkept.errors import InvalidInput, Refused, Unavailable

@@ -17,8 +17,7 @@ from everkept.errors import EverkeptError, UpstreamUnavailable, visible
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from everkept.families.gateway.toolset import GatewayTools
 from everkept.settings import Settings, gateway_target, upstream_environment
-from everkept.tools.tool import Result, Tool
-from everkept.tools.toolset import Toolset, combined, filtered
+from everkept.tools.tool import Result, Tool, Toolset, combined, filtered
 from everkept.values import Value, replace
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote
 
-from everkept.core.conditions import Absence, Answering, answering
+from everkept.core.library import Absence, Answering, answering
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.sessions import Account, Call, Session, acting, acting_as, acting_in
 from everkept.errors import EverkeptError, NotFound, ProjectOff

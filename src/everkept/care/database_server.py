@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from everkept.app.engines import Standby, empty_library, left_elsewhere, make_library, standby_of
 from everkept.care.findings import Finding, Patient
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.records import Batch, Insert, Record, Update
 from everkept.core.sessions import home_of, is_home
 from everkept.core.text import clipped, counted

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from everkept.accounts.project_rule import DEFAULT_PROJECT
 from everkept.app.app import App
 from everkept.app.history import Wanted
 from everkept.cli.changes import settled
 from everkept.cli.options import Folder, common, moment
 from everkept.cli.runner import bar, command_session, print_json, run_with_app, told_if_interrupted
-from everkept.core.conditions import Answering, answering
+from everkept.core.library import Answering, answering
+from everkept.core.project_rule import DEFAULT_PROJECT
 from everkept.core.sessions import Call
 from everkept.core.text import counted
 from everkept.errors import InvalidInput, StoreAway

@@ -36,8 +36,7 @@ from everkept.families.gateway.draft import drafted
 from everkept.families.gateway.drift import Drift, Level, clashes, drift
 from everkept.families.gateway.file_reader import Reading, read
 from everkept.families.gateway.file_servers import LONGEST_WAIT, NAME_RULE
-from everkept.families.gateway.model import ONLY, GatewayConfig, Problem
-from everkept.families.gateway.upstream_tools import fault_in, is_name, passed
+from everkept.families.gateway.model import ONLY, GatewayConfig, Problem, fault_in, is_name, passed
 from everkept.settings import NO_FILE, Settings, gateway_target, load
 from everkept.tools.schema import JSON
 from everkept.values import Value, replace

@@ -29,6 +29,7 @@ from everkept.core.mcp import Reach, Upstream
 from everkept.core.sessions import Session
 from everkept.core.text import clipped
 from everkept.errors import InvalidInput, NotFound
+from everkept.families.gateway.model import likeliest
 from everkept.families.gateway.schema_facts import (
     KINDS,
     Root,
@@ -43,7 +44,6 @@ from everkept.families.gateway.schema_facts import (
     required,
     values,
 )
-from everkept.families.gateway.upstream_tools import likeliest
 from everkept.settings import Settings, gateway_target, upstream_environment
 from everkept.tools.schema import JSON
 from everkept.tools.tool import Result, Tool

@@ -14,7 +14,7 @@ import click
 from everkept.app.app import App
 from everkept.cli.options import common
 from everkept.cli.server import checked_settings, serve_stdio
-from everkept.core.conditions import answering
+from everkept.core.library import answering
 from everkept.errors import InvalidInput, Refused, StoreAway
 from everkept.settings import (
     AUTO,

@@ -17,7 +17,7 @@ from everkept.care.database_server import copies_kept
 from everkept.cli.options import common
 from everkept.cli.render import bars, console, print_pairs
 from everkept.cli.runner import command_session, expect_project, print_json, run_with_app
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.mcp import Usage
 from everkept.core.sessions import Session
 from everkept.core.text import clipped

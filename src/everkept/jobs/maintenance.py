@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 from weakref import WeakSet
 
-from everkept.accounts.project_rule import ProjectRule
 from everkept.core.answers import PASSING
 from everkept.core.commits import Planned, Writer
 from everkept.core.ports import Embedded, Embedder, Library, RecordStore
+from everkept.core.project_rule import ProjectRule
 from everkept.core.projects import USER, Project
 from everkept.core.records import Record, Where
 from everkept.core.runtime import return_freed_memory

@@ -18,8 +18,7 @@ from everkept.core.mcp import (
 )
 from everkept.core.sessions import Account, Report, Session, acting_as
 from everkept.errors import EverkeptError, NotFound, Unavailable, visible
-from everkept.tools.tool import Effect, Result, Tool
-from everkept.tools.toolset import Toolset, combined
+from everkept.tools.tool import Effect, Result, Tool, Toolset, combined
 from everkept.transports.connection import (
     JSON,
     MOST_SUBSCRIPTIONS,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.errors import EverkeptError
 from everkept.transports.connection import JSON

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from everkept.core.answers import Holdings, Search
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.mcp import Usage
 from everkept.core.ports import RecordStore, Token
 from everkept.core.records import Where

@@ -8,8 +8,7 @@ from typing import TypeVar
 import pytest
 
 from everkept.core.answers import Search
-from everkept.core.conditions import answering
-from everkept.core.library import CatalogChange, CatalogQuestion
+from everkept.core.library import CatalogChange, CatalogQuestion, answering
 from everkept.core.ports import Purged
 from everkept.core.records import Batch, Change, Delete, Update, Where
 from everkept.engines.memory.library import MemoryLibrary

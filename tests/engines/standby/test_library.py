@@ -12,7 +12,7 @@ from accounts import without_id
 from everkept.accounts.accounts import UNKNOWN, Accounts
 from everkept.accounts.grants import revoke_token
 from everkept.core.answers import PASSING, Search
-from everkept.core.conditions import answering
+from everkept.core.library import answering
 from everkept.core.mcp import Usage
 from everkept.core.ports import Token
 from everkept.core.sessions import Account

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everkept.core.answers import Stock
-from everkept.core.conditions import answering
+from everkept.core.library import answering
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Delete, Record, Update, Where
 from everkept.core.store import Question

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Token
 from everkept.core.records import Where
 from everkept.engines.surreal.library import SurrealLibrary

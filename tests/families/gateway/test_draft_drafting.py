@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from everkept.families.gateway.draft import drafted
 from everkept.families.gateway.drift import drift
 from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.model import JSON, ONLY, GatewayConfig
-from everkept.families.gateway.upstream_tools import LONGEST
+from everkept.families.gateway.model import JSON, LONGEST, ONLY, GatewayConfig
 from examples import examples
 from gateways import listing
 

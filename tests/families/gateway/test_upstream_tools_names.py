@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.gateway.model import PassThrough
-from everkept.families.gateway.upstream_tools import (
+from everkept.families.gateway.model import (
     LONGEST,
+    PassThrough,
     is_name,
     likeliest,
     mended,

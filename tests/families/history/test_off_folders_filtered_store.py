@@ -9,7 +9,6 @@ from everkept.core import store as questions
 from everkept.core.answers import Hops, Selection, Stock
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Weights, Where
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
@@ -20,6 +19,7 @@ from everkept.families.history.off_folders import (
     without,
 )
 from everkept.language.words import Phrase
+from hash_embedder import HashingEmbedder
 from records import batch, link
 
 BLOG = "/home/ann/blog"

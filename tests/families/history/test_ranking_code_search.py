@@ -1,7 +1,7 @@
 from conversations import Written, assistant, embed, tell
 from everkept.core.ports import RecordStore
-from everkept.embedders.hash_embedder import HashingEmbedder
-from everkept.families.history.ranking import Asking, code_like, languages
+from everkept.families.history.relevance import Asking, code_like, languages
+from hash_embedder import HashingEmbedder
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"
 DEFINES = "def cart_total(items):\n    return sum(item.price for item in items)"

@@ -2,10 +2,9 @@ import pytest
 
 from conversations import DAY, MINUTE, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history import search_results
 from everkept.families.history.model import DECISION
-from everkept.families.history.ranking import Asking
+from everkept.families.history.relevance import Asking
 from everkept.families.history.search_filters import TimeRange
 from everkept.families.history.searches import (
     CODE_PIECES,
@@ -20,6 +19,7 @@ from everkept.families.history.searches import (
     topics_of,
 )
 from everkept.values import replace
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 NOW = DAY_ONE + 100 * DAY

@@ -1,8 +1,8 @@
 from conversations import assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.embedders.hash_embedder import HashingEmbedder
-from everkept.families.history.ranking import Asking
+from everkept.families.history.relevance import Asking
 from everkept.families.history.searches import AHEAD, SOON, Solved, question, similar
+from hash_embedder import HashingEmbedder
 
 ERROR = "The checkout raises a TimeoutError in the payment gateway"
 PROBLEM, FIX = {"problem": True}, {"fix": True}

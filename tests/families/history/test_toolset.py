@@ -10,11 +10,11 @@ from assistant import PromptIndexing, codes
 from conversations import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Call
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions
 from everkept.families.history.search_answers import LIFETIME
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 if TYPE_CHECKING:

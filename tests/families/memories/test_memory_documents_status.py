@@ -1,5 +1,5 @@
 from assistant import DAY_ONE, Assistant, PromptIndexing
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.core.times import iso
 from everkept.engines.memory.library import MemoryLibrary

@@ -11,13 +11,13 @@ from assistant import PromptIndexing
 from everkept.core.commits import Writer, plan_undo
 from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
 from everkept.core.records import Change, Delete, Record, Update, Where
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.memory_identity import place_of, text_key
 from everkept.families.memories.reflection import Reflected, reflect
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch, memory
 
 AUTH = (

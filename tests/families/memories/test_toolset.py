@@ -11,10 +11,10 @@ from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.sessions import Session
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
 from everkept.families.memories.model import Options
+from hash_embedder import HashingEmbedder
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads(

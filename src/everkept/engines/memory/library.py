@@ -9,8 +9,7 @@ from uuid import uuid4
 from everkept import __version__
 from everkept.core import library as catalog
 from everkept.core.answers import KEPT_SEARCHES, PASSING, Holdings, Search
-from everkept.core.conditions import Condition
-from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
 from everkept.core.mcp import Usage, summed
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, Switching, checked_project_name

@@ -7,8 +7,7 @@ from uuid import uuid4
 
 from everkept.core import library as questions
 from everkept.core.answers import Holdings, Search
-from everkept.core.conditions import Condition, Mode
-from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
 from everkept.core.mcp import Usage
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Silence, checked_project_name

@@ -19,9 +19,8 @@ from weakref import WeakSet
 import apsw
 
 from everkept.core import library as questions
-from everkept.core.conditions import Condition
 from everkept.core.disk import make_folder
-from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
 from everkept.core.projects import Project, checked_project_name
 from everkept.core.records import Batch
 from everkept.core.store import RecordStore, Upkeep

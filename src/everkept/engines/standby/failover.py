@@ -9,8 +9,8 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.core.conditions import Absence, Reachable, note_kept_here, note_replica, reads_replica
 from everkept.core.disk import make_folder
+from everkept.core.library import Absence, Reachable, note_kept_here, note_replica, reads_replica
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Ref

@@ -8,8 +8,7 @@ from uuid import uuid4
 
 from everkept.core import library as catalog
 from everkept.core.answers import PASSING, Holdings
-from everkept.core.conditions import Condition
-from everkept.core.library import CatalogChange, CatalogChanges, CatalogQuestion, Library
+from everkept.core.library import CatalogChange, CatalogChanges, CatalogQuestion, Condition, Library
 from everkept.core.ports import RightsOf, of_nobody
 from everkept.core.projects import Project
 from everkept.core.sessions import NOTES

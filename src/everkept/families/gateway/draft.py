@@ -12,7 +12,7 @@ from everkept.errors import NotFound
 from everkept.families.gateway.file_reader import HINTS
 from everkept.families.gateway.file_servers import LONGEST_WAIT, STARTS
 from everkept.families.gateway.file_values import TYPES, can_be_written, joined_path
-from everkept.families.gateway.model import JSON, REST
+from everkept.families.gateway.model import JSON, LONGEST, REST, mended, named
 from everkept.families.gateway.schema_facts import (
     Root,
     Steps,
@@ -22,7 +22,6 @@ from everkept.families.gateway.schema_facts import (
     required,
     takes_others,
 )
-from everkept.families.gateway.upstream_tools import LONGEST, mended, named
 
 _NAME = rf"^[A-Za-z0-9_.-]{{1,{LONGEST}}}$"
 _SOMETHING = r"\S"  # a text that is not blank

@@ -7,7 +7,19 @@ from typing import Any, Literal, NamedTuple, cast
 from everkept.core.text import clipped
 from everkept.errors import MOST_LISTED
 from everkept.families.gateway.file_values import joined_path
-from everkept.families.gateway.model import JSON, REST, GatewayConfig, PassThrough, ToolConfig
+from everkept.families.gateway.model import (
+    JSON,
+    REST,
+    GatewayConfig,
+    PassThrough,
+    ToolConfig,
+    fault_in,
+    likeliest,
+    mapped_there,
+    named,
+    passed,
+    resolved,
+)
 from everkept.families.gateway.schema_check import first_mistake
 from everkept.families.gateway.schema_facts import (
     KINDS,
@@ -24,14 +36,6 @@ from everkept.families.gateway.schema_facts import (
     plain,
     required,
     values,
-)
-from everkept.families.gateway.upstream_tools import (
-    fault_in,
-    likeliest,
-    mapped_there,
-    named,
-    passed,
-    resolved,
 )
 from everkept.values import Value
 

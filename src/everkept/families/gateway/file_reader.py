@@ -30,8 +30,8 @@ from everkept.families.gateway.model import (
     Lines,
     Problem,
     ToolConfig,
+    is_name,
 )
-from everkept.families.gateway.upstream_tools import is_name
 from everkept.tools.schema import nearest
 
 TARGET_KEYS = ("server", "tool", "paramMapping", "constants", "defaults")

@@ -20,8 +20,15 @@ from everkept.families.gateway.file_values import (
     texts_of,
     warn_of_secrets,
 )
-from everkept.families.gateway.model import PassThrough, Problem, ToolConfig, UpstreamConfig
-from everkept.families.gateway.upstream_tools import LONGEST, is_name, passed_name
+from everkept.families.gateway.model import (
+    LONGEST,
+    PassThrough,
+    Problem,
+    ToolConfig,
+    UpstreamConfig,
+    is_name,
+    passed_name,
+)
 
 PASS_THROUGH_KEYS = ("prefix", "only", "hide", "rename", "trustReadOnlyHint")
 NAME_RULE = f"1 to {LONGEST} of the characters A-Z, a-z, 0-9, `_`, `.` and `-`"

@@ -1,10 +1,13 @@
 """What a gateway's file says: the servers behind it, and the tools in front of them."""
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
 from everkept.core.mcp import ONLY as ONLY
 from everkept.core.mcp import Reach
+from everkept.tools.schema import nearest
 from everkept.values import Value, field
 
 JSON = dict[str, Any]
@@ -87,3 +90,113 @@ class Problem(Value):
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message}" + (f" {self.fix}" if self.fix else "")
+
+
+LONGEST = 128  # characters; the protocol's limit
+PREFIXED = "__"  # between a server and its tool, as some clients show them
+
+_MOST_COMPARED = 100  # names; another server may have any number of them, and of any length
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST}}}")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def is_name(text: object) -> bool:
+    """Whether a tool may be called so."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def resolved(wanted: str, known: Collection[str]) -> str | None:
+    """The tool that is meant: of that name, else of what follows a `__` in it, the longest first.
+
+    A client shows `search` of the server `notes` as `notes__search`; a file may have it so too.
+    """
+    if wanted in known:
+        return wanted
+    start = wanted.find(PREFIXED)
+    while start >= 0:
+        bare = wanted[start + len(PREFIXED) :]
+        if bare in known:
+            return bare
+        start = wanted.find(PREFIXED, start + 1)
+    return None
+
+
+def likeliest(wrong: str, known: Iterable[str]) -> str | None:
+    """The name that was meant, if it is among the first and they are no longer than names are."""
+    first = islice(known, _MOST_COMPARED)
+    return nearest(wrong[:LONGEST], [name for name in first if len(name) <= LONGEST])
+
+
+def passed_name(theirs: str, through: PassThrough) -> str | None:
+    """What a tool that is passed through is called here; None where it is not offered.
+
+    A new name from `rename` stands as it is, without the prefix.
+    """
+    if theirs in through.hide or (through.only is not None and theirs not in through.only):
+        return None
+    return through.rename.get(theirs, through.prefix + theirs)
+
+
+def mended(name: str, taken: Collection[str] = ()) -> str:
+    """The nearest name that a tool may have, and that none has yet."""
+    name = (_FORBIDDEN.sub("_", name) or "tool")[:LONGEST]
+    mended, number = name, 2
+    while mended in taken:
+        ending = f"_{number}"
+        mended = name[: LONGEST - len(ending)] + ending
+        number += 1
+    return mended
+
+
+class Passed(NamedTuple):
+    """A tool that is passed through: what it is called here, and there."""
+
+    ours: str
+    theirs: str
+    listing: JSON
+
+
+def named(tools: Sequence[Any]) -> list[JSON]:
+    """Those that have a name: nothing else can be called."""
+    return [
+        cast(JSON, tool)
+        for tool in tools
+        if isinstance(tool, dict) and isinstance(cast(JSON, tool).get("name"), str)
+    ]
+
+
+def mapped_there(config: GatewayConfig, upstream: str, known: Collection[str]) -> set[str]:
+    """The tools of an upstream that have an entry in the file, by their names there."""
+    known = set(known)
+    found = (resolved(tool.tool, known) for tool in config.tools if tool.upstream == upstream)
+    return {name for name in found if name is not None}
+
+
+def passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[Passed]:
+    """The tools of an upstream that are passed through, fit to be offered or not."""
+    through = config.upstreams[upstream].pass_through
+    if through is None:
+        return
+    listed = named(tools)
+    mapped = mapped_there(config, upstream, [tool["name"] for tool in listed])
+    for tool in listed:
+        theirs: str = tool["name"]
+        ours = passed_name(theirs, through)
+        if ours is not None and theirs not in mapped:
+            yield Passed(ours, theirs, {**tool, "name": ours})
+
+
+def fault_in(listing: JSON) -> str | None:
+    """Why a tool cannot be offered as it is listed; None where it can."""
+    if not is_name(listing.get("name")):
+        return "its name is not 1 to 128 of A-Z, a-z, 0-9, `_`, `.` and `-`"
+    schema = listing.get("inputSchema")
+    if not isinstance(schema, dict) or cast(JSON, schema).get("type") != "object":
+        return "its inputSchema is not that of an object"
+    if not isinstance(listing.get("description", ""), str):
+        return "its description is no text"
+    for key in ("annotations", "outputSchema", "_meta"):
+        if key in listing and not isinstance(listing[key], dict):
+            return f"its {key} is no object"
+    return None

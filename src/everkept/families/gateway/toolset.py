@@ -11,7 +11,18 @@ from everkept.core.mcp import Upstream
 from everkept.core.sessions import Call
 from everkept.core.text import clipped, counted
 from everkept.errors import MOST_LISTED, EverkeptError, InvalidInput, UpstreamError, visible
-from everkept.families.gateway.model import JSON, GatewayConfig, ToolConfig
+from everkept.families.gateway.model import (
+    JSON,
+    PREFIXED,
+    GatewayConfig,
+    Passed,
+    ToolConfig,
+    fault_in,
+    likeliest,
+    named,
+    passed,
+    resolved,
+)
 from everkept.families.gateway.schema_check import (
     ALTERNATIVES,
     NOTHING_FITS,
@@ -26,15 +37,6 @@ from everkept.families.gateway.schema_facts import (
     in_words,
     kind_of,
     kinds,
-)
-from everkept.families.gateway.upstream_tools import (
-    PREFIXED,
-    Passed,
-    fault_in,
-    likeliest,
-    named,
-    passed,
-    resolved,
 )
 from everkept.tools.tool import Effect, Result, Run, Tool
 

@@ -23,9 +23,13 @@ from everkept.graph.entities import (
     OBSERVATION,
     STUB,
     UNKNOWN_TYPE,
+    Triple,
     check_name,
     missing_observations,
+    missing_relations,
+    names_of,
     observations_of,
+    relations_from,
 )
 from everkept.graph.lookup import (
     Identity,
@@ -35,7 +39,6 @@ from everkept.graph.lookup import (
     required,
     stored_forms,
 )
-from everkept.graph.relations import Triple, missing_relations, names_of, relations_from
 from everkept.values import Value, replace
 
 JSON = dict[str, Any]

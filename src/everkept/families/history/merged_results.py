@@ -16,7 +16,7 @@ from everkept.core.peers import (
 )
 from everkept.core.text import normalised
 from everkept.core.times import iso, parsed
-from everkept.families.history.ranking import BLOCK, asks_for_decisions, bucket_of
+from everkept.families.history.relevance import BLOCK, asks_for_decisions, bucket_of
 from everkept.families.history.search_answers import (
     CODE_PIECES,
     CONVERSATIONS,

@@ -9,7 +9,7 @@ from everkept.core.records import Record, Where
 from everkept.core.text import clipped
 from everkept.core.times import iso
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
-from everkept.families.history.ranking import shown_score, sought_by, without_masks
+from everkept.families.history.relevance import shown_score, sought_by, without_masks
 from everkept.families.history.search_answers import (
     LOCAL,
     Context,

@@ -12,7 +12,7 @@ from everkept.core.text import clipped, normalised
 from everkept.core.times import ago, parsed
 from everkept.families.history.code_languages import named_language
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
-from everkept.families.history.ranking import (
+from everkept.families.history.relevance import (
     SIMILAR,
     Asking,
     asks_for_decisions,
@@ -41,9 +41,8 @@ from everkept.families.history.search_results import (
     turns_between,
 )
 from everkept.language.sentences import has_block
-from everkept.language.telling_words import stems
+from everkept.language.telling_words import key_topics, stems
 from everkept.retrieval.profile import Found, Hit, Notice
-from everkept.retrieval.topics import key_topics
 from everkept.tools.tool import Warned
 from everkept.values import Value, field, replace
 

@@ -22,7 +22,7 @@ from everkept.families.history.conversation_reader import Opened, opened, page_o
 from everkept.families.history.merged_results import Meant, joined
 from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import Reachable, project_off, reachable
-from everkept.families.history.ranking import Asking
+from everkept.families.history.relevance import Asking
 from everkept.families.history.search_answers import (
     LIFETIME,
     AnswerCache,

@@ -10,7 +10,7 @@ from everkept.core.ports import Indexing, RecordStore
 from everkept.core.times import Clock, iso
 from everkept.families.history.call_trace import Relation, trace
 from everkept.families.history.model import CODE, TURN, HistoryOptions
-from everkept.families.history.ranking import (
+from everkept.families.history.relevance import (
     CODE_SEARCH,
     RECALL,
     Asking,

@@ -12,11 +12,11 @@ from everkept.core.text import clipped
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.memory_identity import EVENT, NOTHING_STORED
 from everkept.families.memories.model import MEMORY
+from everkept.language import telling_words
 from everkept.language.sentences import beginning, sentences
 from everkept.language.spellings import stem
 from everkept.language.telling_words import rarity_among, spoken_words
 from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
-from everkept.retrieval import topics
 from everkept.retrieval.profile import Deadline
 from everkept.tools.tool import Warned
 from everkept.values import Value
@@ -211,10 +211,10 @@ def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str
 
 
 def key_topics(
-    records: Sequence[Record], names: Sequence[str] = (), limit: int = topics.MOST_TOPICS
+    records: Sequence[Record], names: Sequence[str] = (), limit: int = telling_words.MOST_TOPICS
 ) -> list[str]:
     """What most of the memories speak of, spelled as they do, the weightiest first."""
-    return topics.key_topics(_read(records), names, limit)
+    return telling_words.key_topics(_read(records), names, limit)
 
 
 def _read(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:

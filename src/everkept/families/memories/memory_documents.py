@@ -17,8 +17,7 @@ from everkept.families.memories.likeness import TYPES, key_topics
 from everkept.families.memories.model import MEMORY, Options
 from everkept.families.memories.recall import OVERVIEW, kept_by_others
 from everkept.families.memories.stores import NO_SESSION, Stores, Use, started_at, stored_by
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.relations import relations_among
+from everkept.graph.entities import ENTITY, OBSERVATION, relations_among
 from everkept.tools.schema import to_json
 from everkept.values import Value
 

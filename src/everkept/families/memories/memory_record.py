@@ -31,9 +31,8 @@ from everkept.families.memories.model import (
     Source,
     TagChange,
 )
-from everkept.graph.entities import ENTITY, check_name
+from everkept.graph.entities import ENTITY, by_triple, check_name, missing_relations, relations_from
 from everkept.graph.lookup import ensure_entities, meant_among
-from everkept.graph.relations import by_triple, missing_relations, relations_from
 from everkept.values import Value, replace
 
 Values = dict[str, Any]

@@ -27,9 +27,8 @@ from everkept.families.memories.model import (
     TimeRange,
 )
 from everkept.families.memories.stores import NO_SESSION, Stores
-from everkept.graph.entities import ENTITY
+from everkept.graph.entities import ENTITY, walk_around
 from everkept.graph.lookup import candidates
-from everkept.graph.relations import walk_around
 from everkept.retrieval.profile import Found, Hit, Place
 from everkept.retrieval.search import search
 from everkept.tools.tool import Warned

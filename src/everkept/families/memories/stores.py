@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from everkept.core.commits import Plan, T, Writer, commit, is_writable
-from everkept.core.conditions import Condition
+from everkept.core.library import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, Restore, Step, Update, Where
 from everkept.core.sessions import Account, Call, acting, acting_as, conversation_of

@@ -35,9 +35,9 @@ from everkept.graph.entities import (
     is_stub,
     make_entity,
     new_observation,
+    new_relation,
 )
 from everkept.graph.lookup import BY_NAME_AND_TYPE
-from everkept.graph.relations import new_relation
 from everkept.values import Value, field, replace
 
 LOOKS = 5  # at a store that others keep changing; what is missed then comes with the next change

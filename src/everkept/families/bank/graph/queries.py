@@ -38,9 +38,15 @@ from everkept.families.bank.graph.model import (
     own_id,
     public_id,
 )
-from everkept.graph.entities import ENTITY, OBSERVATION, observations_of
+from everkept.graph.entities import (
+    ENTITY,
+    OBSERVATION,
+    names_of,
+    observations_of,
+    relations_among,
+    walk_around,
+)
 from everkept.graph.lookup import ambiguous, candidates, one_each
-from everkept.graph.relations import names_of, relations_among, walk_around
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import Found, Place, Profile, Tier
 from everkept.retrieval.search import search

@@ -53,11 +53,12 @@ from everkept.graph.entities import (
     is_stub,
     make_entity,
     new_observation,
+    new_relation,
     observations_of,
+    relations_from,
     stub_named,
 )
 from everkept.graph.lookup import BY_NAME_AND_TYPE, required, stored_forms
-from everkept.graph.relations import new_relation, relations_from
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, masking_warnings, tool
 from everkept.values import Value, field, replace

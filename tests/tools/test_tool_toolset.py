@@ -2,8 +2,7 @@ import pytest
 
 from everkept.core.sessions import Call
 from everkept.errors import Conflict, NotFound
-from everkept.tools.tool import Effect, Result, Tool
-from everkept.tools.toolset import Toolset, combined, filtered, renamed
+from everkept.tools.tool import Effect, Result, Tool, Toolset, combined, filtered, renamed
 from everkept.values import replace
 
 

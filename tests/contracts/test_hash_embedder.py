@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.embedders.hash_embedder import HashingEmbedder
+from hash_embedder import HashingEmbedder
 
 RECORDED = {15: 0.2051, 36: -0.2051, 93: -0.8887, 120: 0.2051, 221: 0.2051, 270: -0.2051}
 

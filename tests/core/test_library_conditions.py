@@ -1,6 +1,6 @@
 import asyncio
 
-from everkept.core.conditions import Absence, answering, note_kept_here, note_replica
+from everkept.core.library import Absence, answering, note_kept_here, note_replica
 
 
 def test_what_is_noted_outside_of_a_call_is_noted_nowhere() -> None:

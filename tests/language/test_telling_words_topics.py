@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from everkept.retrieval import topics as module
-from everkept.retrieval.topics import key_topics
+from everkept.language import telling_words as module
+from everkept.language.telling_words import key_topics
 
 
 def topics(*texts: str) -> list[str]:

@@ -4,8 +4,8 @@ from everkept.core.answers import Hops
 from everkept.core.ports import RecordStore
 from everkept.core.text import normalised
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.graph.entities import ENTITY
-from everkept.graph.relations import (
+from everkept.graph.entities import (
+    ENTITY,
     missing_relations,
     names_of,
     new_relation,

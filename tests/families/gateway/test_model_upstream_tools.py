@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from everkept.families.gateway.model import ONLY, PassThrough
-from everkept.families.gateway.upstream_tools import fault_in, mapped_there, named, passed
+from everkept.families.gateway.model import ONLY, PassThrough, fault_in, mapped_there, named, passed
 from gateways import gateway_config, listing, tool_config
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from conversations import DAY, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
-from everkept.embedders.hash_embedder import HashingEmbedder
 from everkept.families.history.model import CODE, DECISION, SAID, TURN
-from everkept.families.history.ranking import (
+from everkept.families.history.relevance import (
     BLOCK,
     LEAST,
     NEAR,
@@ -31,6 +30,7 @@ from everkept.families.history.ranking import (
 )
 from everkept.language import telling_words
 from everkept.retrieval.profile import Hit
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
 ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
