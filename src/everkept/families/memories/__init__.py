@@ -1,1 +1,14 @@
-"""Memories: facts, events and procedures with a scope, their sessions and their search."""
+"""Memories: facts, events and procedures with a scope, their sessions and their search.
+
+`families/memories` is a file for each rule: `memories.py` (store, change, forget), `likeness.py`
+(what is said already), `memory_record.py` (what a known text gains), `recall.py` (by a query, or
+over the graph), `lifecycle.py` (expiry, supersession, and promotion, a move between two databases),
+`stores.py` (with the sessions), `consolidation.py` (a plan, pure and the same for the same
+memories, whoever makes it), `reflection.py` (one commit of it in each store), and `context.py` (the
+budget, and stored text as data). Entities are in `graph/`, because three families name them and
+families do not know each other.
+
+`jobs/maintenance.py` cares for the stores in the background: finishing promotions, the queue of
+vectors, access counts in batches (`jobs/usage_log.py`). A server's end waits half a second at most
+for the summary of its sessions.
+"""
