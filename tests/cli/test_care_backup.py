@@ -18,15 +18,15 @@ SAID = "Logins are limited by a token bucket"
 ENDED_EARLY = """
 import os, signal, sys
 from everkept.cli.main import main
-from everkept.engines.sqlite.care import copying
+from everkept.engines.sqlite import snapshot
 
-copy_to = copying.copy_to
+copy_to = snapshot.copy_to
 
 def copy_and_end(*arguments):
     copy_to(*arguments)
     os.kill(os.getpid(), signal.SIGTERM)
 
-copying.copy_to = copy_and_end
+snapshot.copy_to = copy_and_end
 main(sys.argv[1:])
 """
 

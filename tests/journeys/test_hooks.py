@@ -52,8 +52,7 @@ NOBODY = 65534  # a user without rights, on every Unix
 AS_ANOTHER = """
 import os, sys
 import everkept.core.secrets, everkept.engines.sqlite.read_only_library
-from everkept.hooks import answers, entry, events, places
-from everkept.hooks.workspace import faults, ledger
+from everkept.hooks import entry, events, workspace
 entry.handler_of("SessionStart")
 os.setuid(int(sys.argv[1]))
 entry.main(["SessionStart", sys.argv[2]])
