@@ -16,7 +16,7 @@ from pathlib import Path
 
 import page
 from bank_servers import Ancestor, BankFolder, BankServer, Everkept, ancestor_version
-from everkept.cli.selftest_workers import Wire
+from everkept.cli.selftest_workers import SelftestConnection
 from page import Row, Timing, keep_best, parsed_sizes
 from servers import node_version
 
@@ -124,7 +124,7 @@ def _graph(folder: Path, size: int, server: BankServer) -> dict[str, Timing]:
     return timings
 
 
-def _upsert(wire: Wire, name: str, bank: BankFolder) -> object:
+def _upsert(wire: SelftestConnection, name: str, bank: BankFolder) -> object:
     arguments = {"name": name, "entityType": "service", "attrs": {"team": bank.words(1)}}
     return wire.call("graph_upsert_entity", arguments)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from everkept.cli.selftest_workers import Wire
+from everkept.cli.selftest_workers import SelftestConnection
 from servers import CHECKOUT, own_environment
 from servers import node_program as node
 from servers import npm_command as npm
@@ -39,7 +39,7 @@ STEMS = (
 )
 ENDINGS = tuple(f"{first}{second}" for first in "bdfgklmnprst" for second in ("ade", "ine", "olt"))
 
-Operation = Callable[[Wire, "BankFolder"], Any]
+Operation = Callable[[SelftestConnection, "BankFolder"], Any]
 
 
 class BankFolder:
@@ -87,16 +87,16 @@ class BankFolder:
         (self.path / name).write_text(text, "utf-8")
 
 
-def _read(wire: Wire, bank: BankFolder) -> object:
+def _read(wire: SelftestConnection, bank: BankFolder) -> object:
     return wire.call("read_memory_bank_file", {"filename": bank.some_name()})
 
 
-def _write(wire: Wire, bank: BankFolder) -> object:
+def _write(wire: SelftestConnection, bank: BankFolder) -> object:
     arguments = {"filename": "written.md", "content": bank.new_text()}
     return wire.call("write_memory_bank_file", arguments)
 
 
-def _track(wire: Wire, bank: BankFolder) -> object:
+def _track(wire: SelftestConnection, bank: BankFolder) -> object:
     return wire.call("track_progress", {"action": "Work", "description": bank.words(8)})
 
 
@@ -104,7 +104,7 @@ class BankServer(Protocol):
     name: str
     operations: Mapping[str, Operation]
 
-    def start(self, folder: Path, bank: BankFolder) -> Wire: ...
+    def start(self, folder: Path, bank: BankFolder) -> SelftestConnection: ...
 
 
 class Everkept:
@@ -121,9 +121,9 @@ class Everkept:
             "digest": lambda wire, _: wire.call("get_context_digest", {}),
         }
 
-    def start(self, folder: Path, bank: BankFolder) -> Wire:
+    def start(self, folder: Path, bank: BankFolder) -> SelftestConnection:
         options = ("--toolsets", "bank", "--data-dir", str(folder), "--path", str(bank.home))
-        wire = Wire(
+        wire = SelftestConnection(
             (sys.executable, "-m", "everkept", "serve", *options), environment=self._environment
         )
         wire.initialize("bench")
@@ -144,9 +144,9 @@ class Ancestor:
             "status": lambda wire, _: wire.call("get_memory_bank_status", {"random_string": ""}),
         }
 
-    def start(self, folder: Path, bank: BankFolder) -> Wire:
+    def start(self, folder: Path, bank: BankFolder) -> SelftestConnection:
         command = (node(), str(self._program), "--path", str(bank.home))
-        wire = Wire(command, environment={**os.environ})
+        wire = SelftestConnection(command, environment={**os.environ})
         wire.initialize("bench")
         wire.call("set_memory_bank_path", {"path": str(bank.home)})
         return wire

@@ -28,9 +28,9 @@ import psutil
 
 import page
 from everkept.core.answers import Hops
-from everkept.core.ports import Embedded, Library, RecordStore
-from everkept.core.records import Batch, Insert, Link, Record, Weights, Where
-from everkept.core.times import now
+from everkept.core.ports import Library, RecordStore, RecordVector
+from everkept.core.records import Batch, Insert, Record, RecordFilter, RecordLink, Weights
+from everkept.core.times import read_clock
 from everkept.language.words import parse_query
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
@@ -144,9 +144,9 @@ async def _load(
     while figures.loaded < size and time.perf_counter() - started < limit:
         numbers = range(figures.loaded, min(figures.loaded + batch, size))
         steps = tuple(Insert(texts.record(number)) for number in numbers)
-        await store.commit(Batch(steps, now(), "bench"))
+        await store.commit(Batch(steps, read_clock(), "bench"))
         await store.put_vectors(
-            MODEL, [Embedded(f"m{number}", 1, texts.vector(number)) for number in numbers]
+            MODEL, [RecordVector(f"m{number}", 1, texts.vector(number)) for number in numbers]
         )
         figures.loaded += len(numbers)
     figures.per_second = figures.loaded / (time.perf_counter() - started)
@@ -154,13 +154,13 @@ async def _load(
 
 async def _link(store: RecordStore) -> None:
     rng = random.Random(4)
-    at = now()
+    at = read_clock()
     records = [
         Record(f"e{n}", "entity", at, at, name=f"entity {n}", name_key=f"entity {n}")
         for n in range(ENTITIES)
     ]
     ends = {(rng.randrange(ENTITIES), rng.randrange(ENTITIES)) for _ in range(EDGES)}
-    links = [Link(f"l{a}-{b}", f"e{a}", "uses", f"e{b}", at) for a, b in sorted(ends)]
+    links = [RecordLink(f"l{a}-{b}", f"e{a}", "uses", f"e{b}", at) for a, b in sorted(ends)]
     for items in (records, links):
         for start in range(0, len(items), BATCH):
             steps = tuple(Insert(item) for item in items[start : start + BATCH])
@@ -173,7 +173,7 @@ async def _index(library: Library, figures: Figures) -> None:
 
     if isinstance(library, PostgresLibrary):
         started = time.perf_counter()
-        await library.settled()
+        await library.wait_until_settled()
         figures.indexed_s = time.perf_counter() - started
 
 
@@ -194,24 +194,24 @@ async def _hops(store: RecordStore, number: int) -> int:
 
 
 async def _ask(store: RecordStore, texts: Texts, figures: Figures) -> None:
-    def where(number: int) -> Where:
-        return Where(kinds=("memory",), scopes=(f"scope{number % SCOPES}",))
+    def where(number: int) -> RecordFilter:
+        return RecordFilter(kinds=("memory",), scopes=(f"scope{number % SCOPES}",))
 
     async def words(number: int) -> Any:
-        query = parse_query(texts.query(number)).any_term()
+        query = parse_query(texts.query(number)).build_any_query()
         assert query is not None
         return await store.match(query, where(number), Weights(), BEST)
 
     async def meaning(number: int) -> Any:
         asked = texts.vector(10**8 + number * SCOPES)
-        return await store.near(MODEL, asked, where(number), BEST)
+        return await store.find_near(MODEL, asked, where(number), BEST)
 
     async def both(number: int) -> Any:
         return await asyncio.gather(words(number), meaning(number))
 
     async def put(number: int) -> Any:
         record = texts.record(10**7 + number)
-        return await store.commit(Batch((Insert(record),), now(), "bench"))
+        return await store.commit(Batch((Insert(record),), read_clock(), "bench"))
 
     async def get(number: int) -> Any:
         return await store.get([f"m{number * 7 % figures.loaded}"])
@@ -228,12 +228,12 @@ async def _recall(store: RecordStore, texts: Texts, figures: Figures) -> None:
     """Of one scope; its vectors are made anew, so that nothing is asked of the engine."""
     numbers = range(0, figures.loaded, SCOPES)
     every = np.stack([texts.vector(number) for number in numbers])
-    where, found = Where(kinds=("memory",), scopes=("scope0",)), 0
+    where, found = RecordFilter(kinds=("memory",), scopes=("scope0",)), 0
     for number in range(COMPARISONS):
         vector = texts.vector(2 * 10**8 + number * SCOPES)
         nearest = np.argsort(-(every @ vector))[:COMPARED]
         wanted = {f"m{numbers[place]}" for place in nearest.tolist()}
-        got = await store.near(MODEL, vector, where, BEST)
+        got = await store.find_near(MODEL, vector, where, BEST)
         found += len(wanted & {match.id for match in got[:COMPARED]})
     figures.recall = found / (COMPARISONS * min(COMPARED, len(numbers)))
 
@@ -316,7 +316,7 @@ async def _measure(name: str, size: int, folder: Path, limit: float) -> Figures:
         figures.rss_mb = psutil.Process().memory_info().rss / 1e6
         figures.server_mb = psutil.Process(server).memory_info().rss / 1e6 if server else 0.0
         # A database server has files of its own, and says itself how large they are.
-        figures.disk_mb = await store.size() / 1e6 if name == "postgres" else 0.0
+        figures.disk_mb = await store.measure_size() / 1e6 if name == "postgres" else 0.0
         if name != "memory":
             await library.close()
             await _timed(figures, "Open", lambda _: _first(make), count=3)

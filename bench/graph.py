@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from everkept.cli.selftest_workers import JSON, Wire
+from everkept.cli.selftest_workers import JSON, SelftestConnection
 from page import Timing, keep_best, parsed_sizes
 from report import print_table, write_docs
 from servers import Ours, Peer, Server
@@ -88,7 +88,7 @@ def measured(size: int, kinds: Sequence[type[Server]], seconds: float) -> dict[s
 
 
 def _measure_calls(server: Server, workload: Workload, figures: Figures) -> None:
-    steps: dict[str, Callable[[Wire], object]] = {
+    steps: dict[str, Callable[[SelftestConnection], object]] = {
         "start": lambda _: None,
         "start and list": lambda wire: wire.request("tools/list", {}),
         "start, list and first call": lambda wire: wire.call("open_nodes", {"names": ["x"]}),
@@ -135,13 +135,13 @@ def _measure_dialect(server: Server, workload: Workload, figures: Figures) -> No
     wire.close()
 
 
-def _store(wire: Wire, workload: Workload, added: list[str]) -> None:
+def _store(wire: SelftestConnection, workload: Workload, added: list[str]) -> None:
     entity = workload.new_entity()
     wire.call("create_entities", {"entities": [entity]})
     added.append(entity["name"])
 
 
-def _search(wire: Wire, query: str) -> JSON:
+def _search(wire: SelftestConnection, query: str) -> JSON:
     return wire.call("search_nodes", {"query": query})
 
 
@@ -190,7 +190,7 @@ def _measure_writers(server: Server, figures: Figures, seconds: float) -> None:
     figures.writes_per_second = len(names) / elapsed
 
 
-def _rss(wire: Wire) -> float:
+def _rss(wire: SelftestConnection) -> float:
     return psutil.Process(wire.pid).memory_info().rss / 1e6
 
 

@@ -23,9 +23,9 @@ import psutil
 
 import page
 from everkept.app.app import App
-from everkept.cli.selftest_workers import JSON, Wire
+from everkept.cli.selftest_workers import JSON, SelftestConnection
 from everkept.embedders.onnx import OnnxEmbedder
-from everkept.settings import load
+from everkept.settings import read_settings
 from history_workload import Conversations, give_vectors
 from page import Timing, keep_best, parsed_sizes
 from servers import own_environment
@@ -143,9 +143,9 @@ def _peak_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 async def _embed(data: Path) -> None:
-    app = App(load({"data_dir": data, "config": "none"}, {}))
+    app = App(read_settings({"data_dir": data, "config": "none"}, {}))
     embedder = OnnxEmbedder()
-    await give_vectors(await app.library.history(), embedder)
+    await give_vectors(await app.library.open_history_store(), embedder)
     await embedder.close()
     await app.close()
 
@@ -155,7 +155,7 @@ def _recalls(
 ) -> None:
     command = (sys.executable, "-m", "everkept", "serve", "--data-dir", str(data))
     patient = environment | {"EVERKEPT_RECALL_TIME_LIMIT": "60", "EVERKEPT_CONFIG": "none"}
-    wire = Wire(command, environment=patient)
+    wire = SelftestConnection(command, environment=patient)
     wire.initialize("bench")
     questions = Conversations(size).questions()
 

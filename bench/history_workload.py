@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.ports import Embedded, Embedder, RecordStore
+from everkept.core.ports import Embedder, RecordStore, RecordVector
 from everkept.families.history.model import CODE, TURN
 from memory_workload import MemoryWorkload, Question
 
@@ -85,7 +85,7 @@ async def give_vectors(store: RecordStore, embedder: Embedder) -> int:
     chance = np.random.default_rng(0)
     centres: NDArray[np.float32] | None = None
     given = 0
-    while records := await store.unembedded(embedder.name, (TURN, CODE), AT_ONCE):
+    while records := await store.find_unembedded(embedder.name, (TURN, CODE), AT_ONCE):
         if centres is None:
             centres = await embedder.embed([record.text for record in records[:TRUE_VECTORS]])
             vectors = centres[: len(records)]
@@ -95,7 +95,7 @@ async def give_vectors(store: RecordStore, embedder: Embedder) -> int:
             noise *= SCATTER / np.linalg.norm(noise, axis=1, keepdims=True)
             vectors = near + noise
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        items = [Embedded(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
+        items = [RecordVector(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
         given += await store.put_vectors(embedder.name, items)
     return given
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import page
-from everkept.cli.selftest_workers import Wire
+from everkept.cli.selftest_workers import SelftestConnection
 from history_workload import Conversations
 from page import Timing, keep_best
 from servers import own_environment
@@ -90,7 +90,7 @@ def _fill(place: Path, turns: int, environment: dict[str, str]) -> None:
 def _store(workload: Conversations, data: list[str], environment: dict[str, str]) -> None:
     questions = workload.questions()
     serve = [sys.executable, "-m", "everkept", "serve", *data, "--project", PROJECT]
-    wire = Wire(serve, environment=environment)
+    wire = SelftestConnection(serve, environment=environment)
     wire.initialize("bench")
     for number in range(MEMORIES):
         memory = {

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from everkept.cli.selftest_workers import Wire
+from everkept.cli.selftest_workers import SelftestConnection
 from memory_report import print_table, write_docs
 from memory_servers import BY_WORDS, HYBRID, Everkept, MemoryServer, MemoryService
 from memory_workload import MemoryWorkload
@@ -97,7 +97,7 @@ class Bench:
         results = {server.name: Figures() for server in servers}
         workloads = {server.name: MemoryWorkload(self.size) for server in servers}
         for server in servers:
-            data = self._filled(server)
+            data = self._fill(server)
             results[server.name].disk = _disk(data)
             server.start(data).close()  # the first start of all writes the bytecode
         for number in range(self.rounds):
@@ -183,7 +183,7 @@ def _measure_calls(
 
 def _measure(
     figures: Figures,
-    wire: Wire,
+    wire: SelftestConnection,
     name: str,
     call: Callable[[], bool | None],
     most: int = CALLS,
@@ -222,7 +222,7 @@ def _measure_together(
     stores: list[float] = []
     begin = threading.Barrier(PROCESSES)
 
-    def work(wire: Wire, workload: MemoryWorkload) -> None:
+    def work(wire: SelftestConnection, workload: MemoryWorkload) -> None:
         begin.wait()
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:
@@ -252,17 +252,17 @@ def _measure_together(
     keep_best(figures.timings, "store, three at once", stores)
 
 
-def _rss(wire: Wire) -> float:
+def _rss(wire: SelftestConnection) -> float:
     """Of the server, without the launchers that some systems put before a program."""
     return max(process.memory_info().rss for process in _processes(wire)) / 1e6
 
 
-def _cpu(wire: Wire) -> float:
+def _cpu(wire: SelftestConnection) -> float:
     """Seconds so far. Says more than the clock where the machine is busy with other things."""
     return sum(sum(process.cpu_times()[:2]) for process in _processes(wire))
 
 
-def _processes(wire: Wire) -> list[psutil.Process]:
+def _processes(wire: SelftestConnection) -> list[psutil.Process]:
     process = psutil.Process(wire.pid)
     return [process, *process.children(recursive=True)]
 

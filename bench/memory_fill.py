@@ -7,13 +7,17 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.ports import Embedded, Embedder, Library, RecordStore
-from everkept.core.records import Batch, Insert, Link, Record, Step
-from everkept.core.text import normalised
-from everkept.core.times import now
-from everkept.families.memories.memory_identity import new_memory_id, place_of, text_key
+from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
+from everkept.core.records import Batch, Insert, Record, RecordLink, Step
+from everkept.core.text import compute_name_key
+from everkept.core.times import read_clock
+from everkept.families.memories.memory_identity import (
+    build_variant,
+    compute_text_key,
+    create_memory_id,
+)
 from everkept.families.memories.model import MEMORY, SESSION
-from everkept.graph.entities import new_entity
+from everkept.graph.entities import build_entity
 from memory_workload import SESSION_LENGTH, VERBS, Memory, MemoryWorkload
 
 BATCH = 50 * SESSION_LENGTH
@@ -26,7 +30,7 @@ async def fill(
     vectors = await _Vectors.made(workload, embedder)
     await library.create(project, "")
     _, store = await library.open(project)
-    user = await library.user()
+    user = await library.open_user_store()
     entities = await _put_entities(store, workload)
     for numbers in _batches(workload.size):
         memories = [workload.memory(number) for number in numbers]
@@ -40,7 +44,7 @@ async def fill(
                 steps += [Insert(record), *_links(memory, record, entities)]
         await _commit(store, steps)
         made = [
-            Embedded(record.id, record.version, vector)
+            RecordVector(record.id, record.version, vector)
             for record, vector in zip(records, vectors.of(numbers), strict=True)
         ]
         for place, wanted in ((store, False), (user, True)):
@@ -85,7 +89,9 @@ async def _put_entities(store: RecordStore, workload: MemoryWorkload) -> dict[st
         steps: list[Step] = []
         for number in numbers:
             entity = workload.entity(number)
-            record = new_entity(entity.name, entity.type, normalised(entity.type), now())
+            record = build_entity(
+                entity.name, entity.type, compute_name_key(entity.type), read_clock()
+            )
             steps.append(Insert(record))
             if ids:
                 steps.append(_link(record, chance.choice(VERBS), chance.choice(ids)))
@@ -96,16 +102,16 @@ async def _put_entities(store: RecordStore, workload: MemoryWorkload) -> dict[st
 
 
 def _record(memory: Memory) -> Record:
-    at = now() - round(memory.age * 1e6)
+    at = read_clock() - round(memory.age * 1e6)
     return Record(
-        id=new_memory_id(at),
+        id=create_memory_id(at),
         kind=MEMORY,
         created_at=at,
         updated_at=at,
         text=memory.content,
         type=memory.type,
-        name_key=text_key(memory.content),
-        variant=place_of(memory.scope, memory.session),
+        name_key=compute_text_key(memory.content),
+        variant=build_variant(memory.scope, memory.session),
         scope=memory.scope,
         session=memory.session,
         position=memory.turn,
@@ -131,12 +137,12 @@ def _links(memory: Memory, record: Record, entities: Mapping[str, str]) -> list[
 
 
 def _link(source: Record, verb: str, target: str) -> Step:
-    return Insert(Link(str(uuid4()), source.id, verb, target, source.created_at))
+    return Insert(RecordLink(str(uuid4()), source.id, verb, target, source.created_at))
 
 
 async def _commit(store: RecordStore, steps: Sequence[Step]) -> None:
     if steps:
-        await store.commit(Batch(tuple(steps), at=now(), tool="bench"))
+        await store.commit(Batch(tuple(steps), at=read_clock(), tool="bench"))
 
 
 def _batches(count: int) -> Iterator[range]:

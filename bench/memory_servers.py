@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from everkept.cli.selftest_workers import JSON, CallFailed, Wire
+from everkept.cli.selftest_workers import JSON, CallFailed, SelftestConnection
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from memory_fill import fill
@@ -24,7 +24,7 @@ LIMIT = 10  # memories in an answer
 TOKENS = 2_000  # of a context
 
 # Says whether the answer held what was asked about; None where nothing certain was.
-Operation = Callable[[Wire, MemoryWorkload], bool | None]
+Operation = Callable[[SelftestConnection, MemoryWorkload], bool | None]
 
 BY_WORDS = "recall, keyword"
 BY_MEANING = "recall, vector"
@@ -40,21 +40,21 @@ class MemoryServer(Protocol):
         """Makes its data in an empty folder."""
         ...
 
-    def start(self, folder: Path) -> Wire:
+    def start(self, folder: Path) -> SelftestConnection:
         """A server on that data that has answered `initialize`."""
         ...
 
-    def wait_until_ready(self, wire: Wire, workload: MemoryWorkload) -> None:
+    def wait_until_ready(self, wire: SelftestConnection, workload: MemoryWorkload) -> None:
         """Returns when it searches by meaning too."""
         ...
 
-    def store(self, wire: Wire, memory: Memory) -> str:
+    def store(self, wire: SelftestConnection, memory: Memory) -> str:
         """The id that it got."""
         ...
 
-    def forget(self, wire: Wire, memory_id: str) -> None: ...
+    def forget(self, wire: SelftestConnection, memory_id: str) -> None: ...
 
-    def count(self, wire: Wire) -> int:
+    def count(self, wire: SelftestConnection) -> int:
         """How many memories it has."""
         ...
 
@@ -86,15 +86,15 @@ class Everkept:
 
         asyncio.run(work())
 
-    def start(self, folder: Path) -> Wire:
+    def start(self, folder: Path) -> SelftestConnection:
         command = (sys.executable, "-m", "everkept", "serve")
         options = ("--data-dir", str(folder), "--project", PROJECT)
         log = sys.stderr.fileno()  # silent as long as all is well
-        wire = Wire((*command, *options), environment=self._environment, log=log)
+        wire = SelftestConnection((*command, *options), environment=self._environment, log=log)
         wire.initialize("bench")
         return wire
 
-    def wait_until_ready(self, wire: Wire, workload: MemoryWorkload) -> None:
+    def wait_until_ready(self, wire: SelftestConnection, workload: MemoryWorkload) -> None:
         deadline = time.monotonic() + READY
         while True:
             answer = wire.call("recall_memories", {"query": workload.question().text})
@@ -105,7 +105,7 @@ class Everkept:
                 sys.exit(f"No search by meaning within {READY:g} seconds: {warnings}")
             time.sleep(0.01)
 
-    def store(self, wire: Wire, memory: Memory) -> str:
+    def store(self, wire: SelftestConnection, memory: Memory) -> str:
         entities = [
             {"name": entity.name, "type": entity.type, "relationship": verb}
             for entity, verb in memory.entities
@@ -126,42 +126,42 @@ class Everkept:
         )
         return answer["memory_id"]
 
-    def forget(self, wire: Wire, memory_id: str) -> None:
+    def forget(self, wire: SelftestConnection, memory_id: str) -> None:
         wire.call("forget_memory", {"memory_id": memory_id})
 
-    def count(self, wire: Wire) -> int:
+    def count(self, wire: SelftestConnection) -> int:
         return wire.call("get_memory_status", {})["counts"]["total"]
 
-    def _recall(self, wire: Wire, question: Question, strategy: str) -> bool:
+    def _recall(self, wire: SelftestConnection, question: Question, strategy: str) -> bool:
         answer = self._asked(wire, question.text, strategy)
         return any(memory["content"] == question.about.content for memory in answer["memories"])
 
-    def _recall_by_graph(self, wire: Wire, workload: MemoryWorkload) -> bool:
+    def _recall_by_graph(self, wire: SelftestConnection, workload: MemoryWorkload) -> bool:
         query = f"What do we know about {workload.some_entity().name}?"
         return bool(self._asked(wire, query, "graph")["memories"])
 
-    def _asked(self, wire: Wire, query: str, strategy: str) -> JSON:
+    def _asked(self, wire: SelftestConnection, query: str, strategy: str) -> JSON:
         arguments = {"query": query, "strategy": strategy, "limit": LIMIT}
         answer = self._call(wire, "recall_memories", arguments)
         if answer["strategy_used"] != strategy:
             self.warnings[f"{answer['strategy_used']} instead of {strategy}"] += 1
         return answer
 
-    def _context(self, wire: Wire, workload: MemoryWorkload) -> bool:
+    def _context(self, wire: SelftestConnection, workload: MemoryWorkload) -> bool:
         arguments = {"task_description": workload.question().text, "max_tokens": TOKENS}
         return bool(self._call(wire, "get_memory_context", arguments)["memories_used"])
 
-    def _walk(self, wire: Wire, workload: MemoryWorkload, depth: int) -> bool:
+    def _walk(self, wire: SelftestConnection, workload: MemoryWorkload, depth: int) -> bool:
         arguments = {"entity": workload.some_entity().name, "depth": depth}
         return bool(self._call(wire, "search_knowledge_graph", arguments)["memories"])
 
-    def _consolidate(self, wire: Wire, workload: MemoryWorkload) -> None:
+    def _consolidate(self, wire: SelftestConnection, workload: MemoryWorkload) -> None:
         session = workload.next_session()
         answer = self._call(wire, "reflect_and_consolidate", {"session_id": session})
         if not answer["session_stats"]["memories_analyzed"]:
             self.warnings["nothing to consolidate"] += 1
 
-    def _call(self, wire: Wire, tool: str, arguments: JSON) -> JSON:
+    def _call(self, wire: SelftestConnection, tool: str, arguments: JSON) -> JSON:
         answer = wire.call(tool, arguments)
         self.warnings.update(warning["code"] for warning in answer.get("warnings") or ())
         return answer
@@ -204,41 +204,43 @@ class MemoryService:
             check=True,
         )
 
-    def start(self, folder: Path) -> Wire:
-        wire = Wire((str(self._programs / "memory"), "server"), environment=_environment(folder))
+    def start(self, folder: Path) -> SelftestConnection:
+        wire = SelftestConnection(
+            (str(self._programs / "memory"), "server"), environment=_environment(folder)
+        )
         wire.initialize("bench")
         return wire
 
-    def wait_until_ready(self, wire: Wire, workload: MemoryWorkload) -> None:
+    def wait_until_ready(self, wire: SelftestConnection, workload: MemoryWorkload) -> None:
         """It is from the first answer on."""
         self._search(wire, workload.question(), "hybrid")
 
-    def store(self, wire: Wire, memory: Memory) -> str:
+    def store(self, wire: SelftestConnection, memory: Memory) -> str:
         metadata = {"tags": list(memory.tags), "type": "observation"}
         answer = _text(wire, "memory_store", {"content": memory.content, "metadata": metadata})
         if not answer.startswith("Memory stored successfully"):
             raise CallFailed("memory_store", answer)
         return _hash(memory.content)
 
-    def forget(self, wire: Wire, memory_id: str) -> None:
+    def forget(self, wire: SelftestConnection, memory_id: str) -> None:
         _text(wire, "memory_delete", {"content_hash": memory_id})
 
-    def count(self, wire: Wire) -> int:
+    def count(self, wire: SelftestConnection) -> int:
         health = _text(wire, "memory_health", {})
         found: Any = json.loads(health[health.index("{") :])
         return found["statistics"]["total_memories"]
 
-    def _search(self, wire: Wire, question: Question, mode: str) -> bool:
+    def _search(self, wire: SelftestConnection, question: Question, mode: str) -> bool:
         query = question.phrase if mode == "exact" else question.text
         answer = _text(wire, "memory_search", {"query": query, "mode": mode, "limit": LIMIT})
         return question.about.content in answer
 
-    def _context(self, wire: Wire, workload: MemoryWorkload) -> None:
+    def _context(self, wire: SelftestConnection, workload: MemoryWorkload) -> None:
         task = workload.question().text
         arguments = {"agent_ids": ["bench"], "task_summary": task, "max_tokens": TOKENS}
         _text(wire, "get_bootstrap_profile", arguments)
 
-    def _walk(self, wire: Wire, workload: MemoryWorkload, hops: int) -> bool:
+    def _walk(self, wire: SelftestConnection, workload: MemoryWorkload, hops: int) -> bool:
         start = _hash(workload.question().about.content)
         arguments = {"action": "connected", "hash": start, "max_hops": hops}
         return bool(json.loads(_text(wire, "memory_graph", arguments))["connected"])
@@ -285,7 +287,7 @@ def _hash(content: str) -> str:
     return hashlib.sha256(content.strip().lower().encode()).hexdigest()
 
 
-def _text(wire: Wire, tool: str, arguments: JSON) -> str:
+def _text(wire: SelftestConnection, tool: str, arguments: JSON) -> str:
     result = wire.request("tools/call", {"name": tool, "arguments": arguments})
     text = str(result["content"][0]["text"])
     if result.get("isError") or text.startswith("Error"):

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, replace
 from functools import cache
 
-from everkept.embedders.onnx import FOLDER, VOCABULARY
+from everkept.embedders.onnx import MODEL_FOLDER, VOCABULARY_FILE
 
 SESSION_LENGTH = 40  # memories
 SPAN = 2 * 365 * 86_400  # seconds over which they were stored
@@ -199,7 +199,7 @@ def _tags(chance: random.Random, topic: int) -> tuple[str, ...]:
 @cache
 def _words() -> list[str]:
     """The whole words of the model's vocabulary, which has the frequent ones first."""
-    pieces = (FOLDER / VOCABULARY).read_text("utf-8").splitlines()
+    pieces = (MODEL_FOLDER / VOCABULARY_FILE).read_text("utf-8").splitlines()
     return [word for word in pieces if len(word) > 1 and word.isascii() and word.isalpha()]
 
 

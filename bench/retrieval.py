@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everkept.app.app import App
-from everkept.app.history import Wanted
+from everkept.app.history import ImportRequest
 from everkept.core.sessions import Session
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from everkept.embedders.onnx import OnnxEmbedder
-from everkept.families.history.model import turn_id
-from everkept.families.memories.model import MEMORIES, MEMORY
-from everkept.retrieval.profile import Place
+from everkept.families.history.model import build_turn_id
+from everkept.families.memories.model import MEMORY, MEMORY_PROFILE
+from everkept.retrieval.profile import SearchPlace
 from everkept.retrieval.search import search
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.values import replace
 from question_sets import ADVERSARIAL, Memory, Question, QuestionSet, coding_set, conversations
 
@@ -89,7 +89,9 @@ class Assistant:
     """Stores and recalls through the application, in a project of its own."""
 
     def __init__(self, folder: Path, project: str, embedder: Remembered) -> None:
-        settings = load({"data_dir": folder, "project": project, "recall_time_limit": 600.0}, {})
+        settings = read_settings(
+            {"data_dir": folder, "project": project, "recall_time_limit": 600.0}, {}
+        )
         self._project = project
         self._embedder = embedder
         self._app = App(settings, embedder=embedder)
@@ -102,7 +104,7 @@ class Assistant:
             self._keys.setdefault(stored["memory_id"], set()).add(memory.key)
         _, store = await self._app.library.open(self._project)
         # The queue is what the store lacks: there is no bell to wait for.
-        while (await store.vector_counts(self._embedder.name, (MEMORY,)))[1]:  # noqa: ASYNC110
+        while (await store.count_vectors(self._embedder.name, (MEMORY,)))[1]:  # noqa: ASYNC110
             await asyncio.sleep(PATIENCE)
 
     async def answer(self, question: Question, way: str) -> Answer:
@@ -120,21 +122,26 @@ class Assistant:
     async def _by_ranks(self, query: str) -> list[str]:
         """No tool offers this; it is here to be compared with."""
         _, store = await self._app.library.open(self._project)
-        profile = replace(MEMORIES, fusion="ranks")
+        profile = replace(MEMORY_PROFILE, fusion="ranks")
         found = await search(
-            [Place(store)], query, profile, limit=DEPTH, embedder=self._embedder, now=now()
+            [SearchPlace(store)],
+            query,
+            profile,
+            limit=DEPTH,
+            embedder=self._embedder,
+            now=read_clock(),
         )
         return [hit.record.id for hit in found.hits]
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return (await self._app.call(self._session, name, arguments)).structured
+        return (await self._app.call(self._session, name, arguments)).facts
 
 
 class Historian:
     """Imports conversations, and finds their turns again."""
 
     def __init__(self, folder: Path, embedder: Remembered) -> None:
-        settings = load({"data_dir": folder, "recall_time_limit": 600.0}, {})
+        settings = read_settings({"data_dir": folder, "recall_time_limit": 600.0}, {})
         self._folder = folder
         self._app = App(settings, embedder=embedder)
         self._session = Session("bench")
@@ -144,14 +151,16 @@ class Historian:
         lines = [json.dumps(_line(turn)) for turn in turns]
         path = self._folder / "conversation.jsonl"
         path.write_text("\n".join(lines) + "\n", "utf-8")
-        await self._app.past.take_in(Wanted(("jsonl",), (path,)), lambda _done, _total: None)
-        await self._app.past.embed(lambda _done, _total: None)
-        self._turns = {turn_id("jsonl", f"{turn.session}:{turn.key}"): turn for turn in turns}
+        await self._app.history.import_transcripts(
+            ImportRequest(("jsonl",), (path,)), lambda _done, _total: None
+        )
+        await self._app.history.embed(lambda _done, _total: None)
+        self._turns = {build_turn_id("jsonl", f"{turn.session}:{turn.key}"): turn for turn in turns}
 
     async def answer(self, question: Question) -> "Recalled":
         arguments = {"query": question.text, "limit": 50}
         found = await self._app.call(self._session, "recall_previous_discussions", arguments)
-        turns = [self._turns[result["id"]] for result in found.structured["results"]]
+        turns = [self._turns[result["id"]] for result in found.facts["results"]]
         answer = Answer(question, [frozenset((turn.key,)) for turn in turns])
         wanted = {t.session for t in self._turns.values() if t.key in question.wanted}
         sessions = list(dict.fromkeys(turn.session for turn in turns))[:SESSIONS]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from everkept.app.app import App
-from everkept.cli.selftest_workers import JSON, Wire
+from everkept.cli.selftest_workers import JSON, SelftestConnection
 from everkept.core.sessions import Session
-from everkept.settings import PREFIX, load
+from everkept.settings import PREFIX, read_settings
 from workload import Workload
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -31,15 +31,15 @@ class Server(Protocol):
 
     def load(self, workload: Workload) -> None: ...
 
-    def start(self) -> Wire:
+    def start(self) -> SelftestConnection:
         """A server that has answered `initialize`."""
         ...
 
-    def start_dialect(self) -> Wire:
+    def start_dialect(self) -> SelftestConnection:
         """The same with the tools of the peer, whose answers have no pages."""
         ...
 
-    def read_all(self, wire: Wire) -> set[str]:
+    def read_all(self, wire: SelftestConnection) -> set[str]:
         """Reads the whole graph; the names of its entities."""
         ...
 
@@ -56,7 +56,7 @@ class Ours:
         asyncio.run(self._load(workload))
 
     async def _load(self, workload: Workload) -> None:
-        app = App(load({"data_dir": self._data_dir, "project": PROJECT}, {}))
+        app = App(read_settings({"data_dir": self._data_dir, "project": PROJECT}, {}))
         for start in range(0, len(workload.entities), BATCH):
             entities = workload.entities[start : start + BATCH]
             await app.call(Session(), "create_entities", {"entities": entities})
@@ -68,20 +68,20 @@ class Ours:
         first.request("tools/list", {})
         first.close()
 
-    def start(self) -> Wire:
+    def start(self) -> SelftestConnection:
         return self._start()
 
-    def start_dialect(self) -> Wire:
+    def start_dialect(self) -> SelftestConnection:
         return self._start("--dialect", "server-memory")
 
-    def _start(self, *more: str) -> Wire:
+    def _start(self, *more: str) -> SelftestConnection:
         command = (sys.executable, "-m", "everkept", "serve")
         options = ("--data-dir", str(self._data_dir), "--project", PROJECT, *more)
-        wire = Wire((*command, *options), environment=self._environment)
+        wire = SelftestConnection((*command, *options), environment=self._environment)
         wire.initialize("bench")
         return wire
 
-    def read_all(self, wire: Wire) -> set[str]:
+    def read_all(self, wire: SelftestConnection) -> set[str]:
         names: set[str] = set()
         arguments: JSON = {"limit": BATCH}
         while True:
@@ -107,16 +107,16 @@ class Peer:
         lines += [{"type": "relation", **relation} for relation in workload.relations]
         self._path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
 
-    def start(self) -> Wire:
+    def start(self) -> SelftestConnection:
         environment = {**os.environ, "MEMORY_FILE_PATH": str(self._path)}
-        wire = Wire((node_program(), str(self._program)), environment=environment)
+        wire = SelftestConnection((node_program(), str(self._program)), environment=environment)
         wire.initialize("bench")
         return wire
 
-    def start_dialect(self) -> Wire:
+    def start_dialect(self) -> SelftestConnection:
         return self.start()
 
-    def read_all(self, wire: Wire) -> set[str]:
+    def read_all(self, wire: SelftestConnection) -> set[str]:
         return {entity["name"] for entity in wire.call("read_graph", {})["entities"]}
 
 

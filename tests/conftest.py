@@ -116,8 +116,8 @@ def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def make() -> None:
         library = SqliteLibrary(folder)
-        await library.user()
-        await library.history()
+        await library.open_user_store()
+        await library.open_history_store()
         await library.close()
 
     asyncio.run(make())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everkept.app.app import App
-from everkept.settings import load
+from everkept.settings import read_settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -29,12 +29,12 @@ def test_the_reference_pages_are_what_the_code_says() -> None:
 
 @pytest.mark.parametrize("dialect", ["everkept", "server-memory"])
 def test_every_tool_is_described(tmp_path: Path, dialect: str) -> None:
-    app = App(load({"data_dir": tmp_path, "dialect": dialect}, {}))
+    app = App(read_settings({"data_dir": tmp_path, "dialect": dialect}, {}))
     assert [tool.name for tool in app.tools if not tool.description] == []
 
 
 def test_every_argument_is_described(tmp_path: Path) -> None:
-    app = App(load({"data_dir": tmp_path}, {}))
+    app = App(read_settings({"data_dir": tmp_path}, {}))
     bare = [
         f"{tool.name}.{name}"
         for tool in app.tools
@@ -58,7 +58,7 @@ def test_the_readme_has_the_two_commands_at_the_top() -> None:
 
 
 def test_the_tools_that_the_readme_and_the_instructions_name_exist(tmp_path: Path) -> None:
-    app = App(load({"data_dir": tmp_path}, {}))
+    app = App(read_settings({"data_dir": tmp_path}, {}))
     named = set(re.findall(r"\b(?:[a-z]+_)+[a-z]+\b", app.instructions))
     assert named
     assert [name for name in named if name not in app.tools] == []

@@ -24,7 +24,7 @@ def test_every_error_has_a_code_of_its_own_and_a_description() -> None:
 
 def test_the_envelope_has_the_same_keys_for_every_error() -> None:
     error = NotFound("entity", "Ada", hint="Look again.")
-    assert error.envelope() == {
+    assert error.to_envelope() == {
         "error": "not_found",
         "message": 'Entity "Ada" not found.',
         "degraded": False,
@@ -38,7 +38,7 @@ def test_the_envelope_has_the_same_keys_for_every_error() -> None:
 def test_candidates_travel_with_an_ambiguous_name() -> None:
     candidates = [{"id": "1", "use": "x (a)"}, {"id": "2", "use": "x (b)"}]
     error = AmbiguousName("entity", "x", candidates)
-    assert error.envelope()["candidates"] == candidates
+    assert error.to_envelope()["candidates"] == candidates
     assert "`x (a)`" in str(error)
     assert "id 2" in str(error)
 

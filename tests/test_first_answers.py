@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from everkept.first_answers import (
+    FILE_PREFIX,
     MAX_FILES,
-    PREFIX,
-    Kept,
-    Start,
-    cache_folder,
-    path_for,
-    read,
+    CachedAnswers,
+    ServerStart,
+    build_path,
+    find_cache_folder,
+    read_answers,
 )
 from everkept.settings.sources import OTHER_VARIABLES
-from everkept.transports.stdio import keep
+from everkept.transports.stdio import save_answers
 from server_processes import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
 
 MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
@@ -44,8 +44,8 @@ BARE = "import sys; print(*sys.modules, file=sys.stderr)"
 GREET = """
 import os, sys
 os.dup2(os.open(sys.argv.pop(1), os.O_RDONLY), 0)  # nothing has to be waited for
-from everkept.first_answers import Start
-Start.of(sys.argv[2:], os.environ).greet(lambda: None)
+from everkept.first_answers import ServerStart
+ServerStart.from_arguments(sys.argv[2:], os.environ).greet(lambda: None)
 print(*sys.modules, file=sys.stderr)
 """
 WHOLE = """
@@ -103,8 +103,8 @@ class Place:
         [path] = self.files
         return path
 
-    def content(self) -> Kept:
-        kept = read(str(self.file))
+    def content(self) -> CachedAnswers:
+        kept = read_answers(str(self.file))
         assert kept is not None
         return kept
 
@@ -112,7 +112,9 @@ class Place:
         """Keeps other answers, as an older server would have left them."""
         kept = self.content()
         tools = json.loads(kept.tools) | changes
-        keep(self.file, Kept(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
+        save_answers(
+            self.file, CachedAnswers(kept.versions, kept.handshake, json.dumps(tools).encode()), []
+        )
 
     def start(self) -> Any:
         return stdio_server(self.data, **self.variables)
@@ -257,7 +259,7 @@ def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path)
     assert place.content().flags is not None
     assert sorted(place.exchange(sent, *options)) == sorted(first)
     (tmp_path / "here").rmdir()
-    assert read(str(place.file)) is None
+    assert read_answers(str(place.file)) is None
 
 
 def test_an_address_that_may_hold_a_password_is_not_written_down(place: Place) -> None:
@@ -313,7 +315,11 @@ def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
 
 def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
     real = kept.content()
-    keep(kept.file, Kept(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
+    save_answers(
+        kept.file,
+        CachedAnswers(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'),
+        [],
+    )
     with kept.start() as server:
         ask_until_changed(server)
     assert kept.content().handshake == real.handshake
@@ -348,7 +354,7 @@ def test_a_gateway_that_has_come_is_answered_at_once(place: Place, tmp_path: Pat
     (home / "everkept").mkdir(parents=True)
     file = {"upstream": {"command": "x"}, "tools": []}
     (home / "everkept" / "tools.json").write_text(json.dumps(file), "utf-8")
-    assert read(str(place.file)) is None
+    assert read_answers(str(place.file)) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"x\n{}\n{}\n{}", b"\0" * 60_000])
@@ -365,7 +371,7 @@ def test_only_the_owner_can_write_what_is_answered(kept: Place) -> None:
     assert stat.S_IMODE(kept.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.file.parent.stat().st_mode) == 0o700
     kept.file.chmod(0o620)
-    assert read(str(kept.file)) is None
+    assert read_answers(str(kept.file)) is None
 
 
 def test_without_a_folder_to_keep_them_in_a_server_works(place: Place) -> None:
@@ -385,10 +391,10 @@ def test_servers_that_start_together_keep_one_whole_file(place: Place) -> None:
 DIE = """
 import os, signal, sys
 from pathlib import Path
-from everkept.first_answers import Kept
-from everkept.transports.stdio import keep
+from everkept.first_answers import CachedAnswers
+from everkept.transports.stdio import save_answers
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-keep(Path(sys.argv[1]), Kept(["1"], b"{}", b"{}"), [])
+save_answers(Path(sys.argv[1]), CachedAnswers(["1"], b"{}", b"{}"), [])
 """
 
 
@@ -397,7 +403,7 @@ def test_a_server_that_is_killed_while_it_keeps_them_leaves_the_older_ones(kept:
     path = str(kept.file)
     died = subprocess.run([sys.executable, "-c", DIE, path], env=environment(), check=False)
     assert died.returncode == -signal.SIGKILL
-    again = read(path)
+    again = read_answers(path)
     assert again is not None
     assert (again.handshake, again.tools) == (real.handshake, real.tools)
     assert len(kept.exchange(lines(HELLO, LIST))) == 2
@@ -406,48 +412,50 @@ def test_a_server_that_is_killed_while_it_keeps_them_leaves_the_older_ones(kept:
 def test_old_files_and_no_others_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "another").touch()
     for number in range(2 * MAX_FILES):
-        path = tmp_path / f"{PREFIX}{number}"
-        keep(path, Kept(["1"], b"{}", b"{}"), [])
+        path = tmp_path / f"{FILE_PREFIX}{number}"
+        save_answers(path, CachedAnswers(["1"], b"{}", b"{}"), [])
         os.utime(path, (number, number))
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"another", *(f"{PREFIX}{n}" for n in range(MAX_FILES, 2 * MAX_FILES))}
+    assert names == {"another", *(f"{FILE_PREFIX}{n}" for n in range(MAX_FILES, 2 * MAX_FILES))}
 
 
 def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
     path, file, missing = str(tmp_path / "kept"), tmp_path / "a", tmp_path / "b"
     file.write_text("1", "utf-8")
-    answers = Kept(["1"], b"{}", b"{}")
+    answers = CachedAnswers(["1"], b"{}", b"{}")
 
     def keep_again() -> None:
-        keep(Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"])
-        assert read(path) is not None
+        save_answers(
+            Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"]
+        )
+        assert read_answers(path) is not None
 
     keep_again()
     file.write_text("22", "utf-8")
-    assert read(path) is None
+    assert read_answers(path) is None
     keep_again()
     missing.touch()
-    assert read(path) is None
+    assert read_answers(path) is None
     keep_again()
     file.unlink()
-    assert read(path) is None
+    assert read_answers(path) is None
 
 
 def test_what_decides_about_tools_decides_which_answers_are_read(tmp_path: Path) -> None:
     home = {"XDG_CACHE_HOME": str(tmp_path), "HOME": "/home"}
-    usual = path_for([], home, "/here")
-    assert usual == path_for([], home, "/here")
-    assert usual == path_for([], home | {"LANG": "C"}, "/here")
-    assert usual != path_for(["--read-only"], home, "/here")
-    assert usual != path_for([], home, "/there")
-    assert path_for(["a", "b"], home, "/here") != path_for(["ab"], home, "/here")
+    usual = build_path([], home, "/here")
+    assert usual == build_path([], home, "/here")
+    assert usual == build_path([], home | {"LANG": "C"}, "/here")
+    assert usual != build_path(["--read-only"], home, "/here")
+    assert usual != build_path([], home, "/there")
+    assert build_path(["a", "b"], home, "/here") != build_path(["ab"], home, "/here")
     session = {"MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID"}
     for name in OTHER_VARIABLES | {"EVERKEPT_TOOLSETS", "MEMORY_CONFIG_PATH", "XDG_CONFIG_HOME"}:
-        is_other = path_for([], home | {name: "x"}, "/here") != usual
+        is_other = build_path([], home | {name: "x"}, "/here") != usual
         assert is_other == (name not in session), name
 
 
 def test_without_a_home_folder_nothing_is_kept() -> None:
-    assert cache_folder({}) is None
-    assert cache_folder({"XDG_CACHE_HOME": "relative"}) is None
-    assert Start.of([], {}).path is None
+    assert find_cache_folder({}) is None
+    assert find_cache_folder({"XDG_CACHE_HOME": "relative"}) is None
+    assert ServerStart.from_arguments([], {}).path is None

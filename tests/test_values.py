@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.values import MISSING, Value, as_dict, field, fields, is_value_type, replace
+from everkept.values import MISSING, Value, as_dict, field, is_value_type, list_fields, replace
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def test_a_value_that_is_not_frozen_takes_its_fields_alone():
 
 
 def test_a_subclass_adds_fields_and_changes_defaults():
-    assert [each.name for each in fields(Named)] == ["x", "y", "tags", "secret", "name"]
+    assert [each.name for each in list_fields(Named)] == ["x", "y", "tags", "secret", "name"]
     assert (Named(1).y, Named(1).name) == (7, "point")
     assert Named(1, 0) != Point(1, 0)
 
@@ -177,7 +177,7 @@ def test_as_dict_opens_values_within_values():
 
 
 def test_fields_say_what_a_schema_needs():
-    x, y, tags, _ = fields(Point)
+    x, y, tags, _ = list_fields(Point)
     assert (x.type, x.is_required, y.default, tags.default_factory) == (int, True, 0, list[str])
     assert y.default_factory is MISSING
     assert is_value_type(Point)

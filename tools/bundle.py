@@ -15,7 +15,7 @@ from typing import Any
 
 from everkept import __version__
 from everkept.app.app import App
-from everkept.settings import load
+from everkept.settings import read_settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CONTENTS = ("LICENSE", "README.md", "src")  # beside what is written here
@@ -55,7 +55,7 @@ def _files() -> dict[str, bytes]:
 
 
 def manifest() -> dict[str, Any]:
-    settings = load({}, {})
+    settings = read_settings({}, {})
     return {
         "manifest_version": "0.4",
         "name": "everkept",

@@ -15,8 +15,8 @@ import psutil
 from inspecting import Inspection, calling, environment, everkept, inspect, serve, server, token
 from node_tools import Failed, Node, install
 
-from everkept.cli.selftest_workers import CallFailed, Wire
-from everkept.core.json_text import parsed
+from everkept.cli.selftest_workers import CallFailed, SelftestConnection
+from everkept.core.json_text import parse_json
 
 ENTITY = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
 ENDING = 20  # seconds that a process gets to be gone
@@ -41,7 +41,9 @@ def server_memory_behind_the_gateway(node: Node, scratch: Path) -> str:
         checked = everkept("gateway", "check", "--gateway-config", str(ready.file))
         if checked.returncode != 0:
             raise Failed(f"gateway check: {checked.stdout}{checked.stderr}")
-        wire = Wire([*serve(scratch / "data"), *ready.options], environment=environment())
+        wire = SelftestConnection(
+            [*serve(scratch / "data"), *ready.options], environment=environment()
+        )
         try:
             wire.initialize("clients")
             _keep_and_find(wire, ready)
@@ -98,13 +100,13 @@ def _ready(node: Node, scratch: Path) -> Generator[Ready, None, None]:
         )
         if made.returncode != 0:
             raise Failed(f"gateway init: {made.stdout}{made.stderr}")
-        tools: list[dict[str, Any]] = parsed(file.read_text("utf-8"))["tools"]
+        tools: list[dict[str, Any]] = parse_json(file.read_text("utf-8"))["tools"]
         yield Ready(file, store, {tool["upstream"]["tool"]: tool["name"] for tool in tools})
     finally:
         os.environ["PATH"] = path
 
 
-def _keep_and_find(wire: Wire, ready: Ready) -> None:
+def _keep_and_find(wire: SelftestConnection, ready: Ready) -> None:
     wire.call(ready.names["create_entities"], {"entities": [ENTITY]})
     _find(wire, ready)
     kept = [json.loads(line) for line in ready.store.read_text("utf-8").splitlines()]
@@ -112,13 +114,13 @@ def _keep_and_find(wire: Wire, ready: Ready) -> None:
         raise Failed(f"what was kept is not in the file of server-memory: {kept}")
 
 
-def _find(wire: Wire, ready: Ready) -> None:
+def _find(wire: SelftestConnection, ready: Ready) -> None:
     found = wire.call(ready.names["search_nodes"], {"query": "first program"})
     if [entity["name"] for entity in found["entities"]] != ["Ada"]:
         raise Failed(f"what was kept is not found: {found}")
 
 
-def _find_again(wire: Wire, ready: Ready) -> None:
+def _find_again(wire: SelftestConnection, ready: Ready) -> None:
     for _ in range(MOST_TRIES):
         try:
             _find(wire, ready)
@@ -130,7 +132,7 @@ def _find_again(wire: Wire, ready: Ready) -> None:
     raise Failed("the server behind was killed, and is not started again")
 
 
-def _behind(wire: Wire, node: Node | None = None) -> list[psutil.Process]:
+def _behind(wire: SelftestConnection, node: Node | None = None) -> list[psutil.Process]:
     """What our server has started; with Node, only the servers behind it."""
     found = psutil.Process(wire.pid).children(recursive=True)
     return [

@@ -18,13 +18,13 @@ from everkept.app.app import App
 from everkept.cli.main import COMMANDS, cli
 from everkept.errors import EverkeptError
 from everkept.families.gateway import draft
-from everkept.families.gateway.draft import file_schema
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.draft import build_file_schema
+from everkept.families.gateway.file_reader import parse_file
 from everkept.families.graph import model
-from everkept.settings import PREFIX, Settings, load
+from everkept.settings import PREFIX, Settings, read_settings
 from everkept.settings import model as settings_model
 from everkept.tools.tool import Effect, Tool
-from everkept.values import MISSING, fields
+from everkept.values import MISSING, list_fields
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this page. -->\n\n"
@@ -35,38 +35,39 @@ def tools_page() -> str:
         "# Tools\n",
         "Every tool as an assistant sees it, and as the command of the same name with dashes.",
         "A failed call answers with `isError` and the envelope of [errors](errors.md).\n",
-        f"Limits: a name has at most {model.NAME_LIMIT:,} characters, a text {model.TEXT_LIMIT:,}, "
+        f"Limits: a name has at most {model.MAX_NAME_CHARACTERS:,} characters, a text "
+        f"{model.TEXT_LIMIT:,}, "
         f"a call {model.BATCH_LIMIT:,} items, a page of the graph {model.PAGE_LIMIT:,} entities, "
         "and a message 16 MiB.\n",
     ]
-    parts += [_tool(tool) for tool in App(load({}, {})).tools]
+    parts += [_tool(tool) for tool in App(read_settings({}, {})).tools]
     parts.append(
         "# Tools of the memory bank\n\n"
         "Offered with `--toolsets bank` or any option of [the memory bank](bank.md).\n"
     )
-    bank = App(load({"toolsets": "bank"}, {})).tools
+    bank = App(read_settings({"toolsets": "bank"}, {})).tools
     parts += [_tool(tool) for tool in bank]
     parts.append("# More tools of the memory bank\n\nOffered with `--bank-extras`.\n")
-    extras = App(load({"toolsets": "bank", "bank_extras": True}, {})).tools
+    extras = App(read_settings({"toolsets": "bank", "bank_extras": True}, {})).tools
     parts += [_tool(tool) for tool in extras if tool.name not in bank]
     parts.append(
         "# Tools of the dialect `server-memory`\n\n"
         "`everkept serve --dialect server-memory` offers these instead, with the shapes of the "
         "official memory server.\n"
     )
-    parts += [_tool(tool) for tool in App(load({"dialect": "server-memory"}, {})).tools]
+    parts += [_tool(tool) for tool in App(read_settings({"dialect": "server-memory"}, {})).tools]
     parts.append(
         "# Tools of a gateway\n\n"
         "They come from other servers, and are what [the gateway](gateway.md)'s file says. These "
         "are the ones of its ready-made files, which `everkept gateway init --ready NAME` writes; "
         "an argument in brackets may be left out.\n"
     )
-    parts += [_ready_made(name) for name in draft.ready_names()]
+    parts += [_ready_made(name) for name in draft.list_ready_names()]
     return "\n".join(parts)
 
 
 def _ready_made(name: str) -> str:
-    config = read(draft.text(name), DOCS).config
+    config = parse_file(draft.read_ready_file(name), DOCS).config
     assert config is not None
     lines = [f"## Ready-made: {name}\n", "| tool | arguments | there | |", "|---|---|---|---|"]
     for tool in config.tools:
@@ -79,11 +80,11 @@ def _ready_made(name: str) -> str:
 def _tool(tool: Tool) -> str:
     effects = {
         Effect.READS: "reads",
-        Effect.SELECTS: "changes the session, nothing stored",
+        Effect.SESSION_ONLY: "changes the session, nothing stored",
         Effect.WRITES: "writes",
         Effect.REPEATABLE: "writes; calling it again changes nothing more",
         Effect.DESTROYS: "deletes or puts away",
-        Effect.ERASES: "removes for good",
+        Effect.PERMANENT: "removes for good",
     }
     lines = [f"## {tool.name}\n", f"{tool.description} *({effects[tool.effect]})*\n"]
     if tool.input_schema["properties"]:
@@ -154,7 +155,7 @@ def settings_page() -> str:
         "| setting | variable | default | |",
         "|---|---|---|---|",
     ]
-    for field in fields(Settings):
+    for field in list_fields(Settings):
         default = "" if field.default in (MISSING, None) else f"`{field.default}`"
         kind = hints[field.name]
         choices = get_args(kind) if get_origin(kind) is Literal else ()
@@ -196,7 +197,7 @@ def errors_page() -> str:
 
 
 def gateway_schema() -> str:
-    return json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build_file_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -5,7 +5,7 @@ import sys
 
 TYPE_CHECKING = False  # `typing` takes longer to load than a client's first questions to answer
 if TYPE_CHECKING:
-    from everkept.first_answers import Start
+    from everkept.first_answers import ServerStart
 
 # What a server over stdio loads in any case, beside its family and its engine.
 LOADED = (
@@ -39,12 +39,12 @@ def main() -> None:
     run(start=start)
 
 
-def _start() -> "Start | None":
+def _start() -> "ServerStart | None":
     try:
-        from everkept.first_answers import Start
+        from everkept.first_answers import ServerStart
     except ImportError:  # a Python that is built without parts that others have
         return None
-    start = Start.of(sys.argv[2:], os.environ)
+    start = ServerStart.from_arguments(sys.argv[2:], os.environ)
     try:
         start.greet(_load)
     except KeyboardInterrupt:

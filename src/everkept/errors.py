@@ -17,7 +17,7 @@ EverkeptError              code, message, hint, facts
 │   └── ReadOnly
 └── Unavailable             something outside failed; retrying may help
     ├── StoreBusy           another process kept the write lock
-    ├── StoreAway           the database cannot be reached, or does not answer
+    ├── StoreUnreachable    the database cannot be reached, or does not answer
     ├── QueryTimeout        the database answers, but not this in time
     ├── StorageFull         carries the sizes
     ├── StoreDamaged        the file is no database, or a broken one
@@ -32,11 +32,11 @@ caller sees ``internal_error`` with an id.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-MOST_LISTED = 10  # candidates in a sentence
-NOWHERE = "(no folder is chosen)"  # where a memory bank is that nobody named
+MAX_LISTED = 10  # candidates in a sentence
+NO_FOLDER = "(no folder is chosen)"  # where a memory bank is that nobody named
 
 
-def visible(name: str) -> str:
+def escape_name(name: str) -> str:
     """A name as a message shows it: escaped where it holds what cannot be seen, or turns others."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
@@ -57,7 +57,7 @@ class EverkeptError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
 
-    def envelope(self) -> dict[str, Any]:
+    def to_envelope(self) -> dict[str, Any]:
         """The error as structured content: the same keys for every tool, then the facts."""
         fixed: dict[str, Any] = {
             "error": self.code,
@@ -82,8 +82,8 @@ class AmbiguousName(InvalidInput):
     code = "ambiguous_name"
 
     def __init__(self, kind: str, name: str, candidates: Sequence[Mapping[str, Any]]) -> None:
-        listed = ", ".join(f"`{c['use']}` (id {c['id']})" for c in candidates[:MOST_LISTED])
-        more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
+        listed = ", ".join(f"`{c['use']}` (id {c['id']})" for c in candidates[:MAX_LISTED])
+        more = f" and {len(candidates) - MAX_LISTED} more" if len(candidates) > MAX_LISTED else ""
         super().__init__(
             f'{kind.capitalize()} "{name}" fits {len(candidates)}: {listed}{more}.',
             hint="Use one of these forms, or its id.",
@@ -141,7 +141,7 @@ class BankNotFound(NotFound):
     def __init__(self, expected_path: str) -> None:
         suggestion = "Use initialize_memory_bank to create one."
         super().__init__("memory bank", expected_path, message="Memory Bank not found.")
-        if expected_path == NOWHERE:
+        if expected_path == NO_FOLDER:
             self.place = "No folder is chosen: give `path` to it, or `storeId` to this call."
             self.facts = {"kind": "memory bank", "suggestion": f"{suggestion} {self.place}"}
         else:
@@ -160,7 +160,7 @@ class FileNotFound(NotFound):
         super().__init__(
             "file",
             name,
-            message=f"File not found: {visible(name)}.",
+            message=f"File not found: {escape_name(name)}.",
             hint=hint or "list_memory_bank_files shows what there is.",
         )
 
@@ -172,7 +172,7 @@ class EtagMismatch(Conflict):
 
     def __init__(self, name: str, expected: str, current: str) -> None:
         super().__init__(
-            f"{visible(name)} was changed since it was read: expected ETag {expected}, it has "
+            f"{escape_name(name)} was changed since it was read: expected ETag {expected}, it has "
             f"{current}.",
             hint="Read it again, and write what takes the change into account.",
             filename=name,
@@ -245,7 +245,7 @@ class StoreBusy(Unavailable):
     code = "store_busy"
 
 
-class StoreAway(Unavailable):
+class StoreUnreachable(Unavailable):
     """The database cannot be reached, or went away: what was under way may have happened."""
 
     code = "memory_unavailable"

@@ -1,8 +1,8 @@
 """The first answers of a server over stdio, kept from its last start.
 
 A client first asks for the handshake and the list of tools, and waits for both while the program
-loads. They depend on what `path_for` and the kept files name and on nothing else, so a server gives
-those of its last start before it loads anything. `transports/stdio.py` compares them with
+loads. They depend on what `build_path` and the kept files name and on nothing else, so a server
+gives those of its last start before it loads anything. `transports/stdio.py` compares them with
 the real ones afterwards.
 
 Each import here is time that the client waits: `json`, `typing` and `hashlib` would double it.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 FORMAT = 1
-PREFIX = "first-answers-"
+FILE_PREFIX = "first-answers-"
 MAX_FILES = 32  # one for each folder that a client works in
 MAX_LINE_BYTES = 1 << 16  # of the first requests; clients send some hundred
 SWITCH_SECONDS = 0.0005  # how long the program may load on when a request has come
 
-# Environment variables that say what is offered. They may change with each session: `SESSIONS`.
+# Environment variables that say what is offered. `SESSION_VARIABLES` may change with each session.
 VARIABLE_PREFIXES = ("EVERKEPT_", "MEMORY_")
 VARIABLES = (
     "APPDATA",
@@ -40,14 +40,14 @@ VARIABLES = (
     "USERPROFILE",
     "XDG_CONFIG_HOME",
 )
-SESSIONS = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
-PASSWORD = "EVERKEPT_DATABASE_PASSWORD"
+SESSION_VARIABLES = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
+PASSWORD_VARIABLE = "EVERKEPT_DATABASE_PASSWORD"
 
 INITIALIZED = "notifications/initialized"
-PACKAGE = os.path.dirname(__file__)
+PACKAGE_FOLDER = os.path.dirname(__file__)
 
 
-class Kept:
+class CachedAnswers:
     """What a server answered: the handshake after its version, and the list of tools.
 
     `flags` are its arguments as the command line understood them; None if they are not kept.
@@ -68,24 +68,26 @@ class Kept:
         self.flags = flags
 
 
-class Start:
+class ServerStart:
     """The start of one server: its requests that were answered, and the input after them."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        self.kept = None if path is None else read(path)
+        self.kept = None if path is None else read_answers(path)
         self.flags: dict[str, Any] | None = None  # for the next start
         self.answered: list[dict[str, Any]] = []
         self.rest = b""
 
     @classmethod
-    def of(cls, arguments: Iterable[str], environment: Mapping[str, str]) -> Start:
+    def from_arguments(
+        cls, arguments: Iterable[str], environment: Mapping[str, str]
+    ) -> ServerStart:
         try:
             folder = os.getcwd()
         except OSError:  # it was removed
             return cls(None)
         # A person at a terminal gets an explanation.
-        return cls(None if os.isatty(0) else path_for(arguments, environment, folder))
+        return cls(None if os.isatty(0) else build_path(arguments, environment, folder))
 
     def greet(self, load: Callable[[], object]) -> None:
         """Answer what is kept while `load` runs in a thread; return when the server takes over."""
@@ -102,7 +104,7 @@ class Start:
             loader.join()
             sys.setswitchinterval(interval)
 
-    def _greet(self, kept: Kept, loader: _Loader) -> None:
+    def _greet(self, kept: CachedAnswers, loader: _Loader) -> None:
         while len(self.answered) < 2:
             line, end, later = self.rest.partition(b"\n")
             if end:
@@ -118,7 +120,7 @@ class Start:
             else:
                 return
 
-    def _answer(self, kept: Kept, line: bytes) -> bytes | None:
+    def _answer(self, kept: CachedAnswers, line: bytes) -> bytes | None:
         """Return the answer, empty for a notification, or None if it takes the real server."""
         message = _parse(line)
         if not _is_object(message):
@@ -146,23 +148,25 @@ class Start:
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (number, result)
 
 
-def path_for(arguments: Iterable[str], environment: Mapping[str, str], folder: str) -> str | None:
+def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder: str) -> str | None:
     """Return where the answers of such a start are kept; None without a folder for caches."""
-    cache = cache_folder(environment)
+    cache = find_cache_folder(environment)
     if cache is None:
         return None
     variables = (
         f"{name}={value}"
         for name, value in sorted(environment.items())
         if (name.startswith(VARIABLE_PREFIXES) or name in VARIABLES)
-        and name not in SESSIONS
-        and name != PASSWORD
+        and name not in SESSION_VARIABLES
+        and name != PASSWORD_VARIABLE
     )
-    known = (__version__, PACKAGE, sys.version, folder, *arguments, "", *variables)
-    return os.path.join(cache, PREFIX + _digest("\0".join(known).encode("utf-8", "surrogatepass")))
+    known = (__version__, PACKAGE_FOLDER, sys.version, folder, *arguments, "", *variables)
+    return os.path.join(
+        cache, FILE_PREFIX + _compute_digest("\0".join(known).encode("utf-8", "surrogatepass"))
+    )
 
 
-def cache_folder(environment: Mapping[str, str]) -> str | None:
+def find_cache_folder(environment: Mapping[str, str]) -> str | None:
     """Return our folder for what can be lost, as platformdirs names it."""
     named = environment.get("XDG_CACHE_HOME", "").strip()
     home, local = environment.get("HOME"), environment.get("LOCALAPPDATA")
@@ -177,7 +181,7 @@ def cache_folder(environment: Mapping[str, str]) -> str | None:
     return folder if folder and os.path.isabs(folder) else None
 
 
-def read(path: str) -> Kept | None:
+def read_answers(path: str) -> CachedAnswers | None:
     """Return what is kept there, if it is whole, ours, and nothing has changed since."""
     try:
         with open(path, "rb") as file:
@@ -186,33 +190,33 @@ def read(path: str) -> Kept | None:
             digest, _, content = file.read().partition(b"\n")
     except OSError:
         return None
-    if digest != _digest(content).encode():
+    if digest != _compute_digest(content).encode():
         return None
     facts, handshake, tools = content.split(b"\n")
     known = _parse(facts)
-    if any(state_of(name) != state for name, state in known["files"].items()):
+    if any(read_file_state(name) != state for name, state in known["files"].items()):
         return None
-    return Kept(known["versions"], handshake, tools, known["flags"])
+    return CachedAnswers(known["versions"], handshake, tools, known["flags"])
 
 
-def packed(kept: Kept, files: Iterable[str]) -> bytes:
+def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
     """Return answers as `read` expects them, which depend on these files."""
     import json
 
-    names = (name.removeprefix(PACKAGE + os.sep) for name in files)
-    files = {name: state_of(name) for name in names}
+    names = (name.removeprefix(PACKAGE_FOLDER + os.sep) for name in files)
+    files = {name: read_file_state(name) for name in names}
     facts = {"versions": kept.versions, "flags": kept.flags, "files": files}
     content = b"\n".join((json.dumps(facts).encode(), kept.handshake, kept.tools))
-    return _digest(content).encode() + b"\n" + content
+    return _compute_digest(content).encode() + b"\n" + content
 
 
-def state_of(name: str) -> list[int] | None:
+def read_file_state(name: str) -> list[int] | None:
     """Return what changes with a file's content; of a folder only that it exists.
 
     A name that is not a whole path is one of the package.
     """
     try:
-        found = os.stat(os.path.join(PACKAGE, name))
+        found = os.stat(os.path.join(PACKAGE_FOLDER, name))
     except (OSError, ValueError):
         return None
     return [] if stat.S_ISDIR(found.st_mode) else [found.st_mtime_ns, found.st_size]
@@ -222,7 +226,9 @@ def prune(folder: str) -> None:
     """Delete the oldest files, such as those of older versions and of writers that were killed."""
     with os.scandir(folder) as entries:
         ours = [
-            (each.stat().st_mtime, each.path) for each in entries if each.name.startswith(PREFIX)
+            (each.stat().st_mtime, each.path)
+            for each in entries
+            if each.name.startswith(FILE_PREFIX)
         ]
     for _, path in sorted(ours, reverse=True)[MAX_FILES - 1 :]:
         os.unlink(path)
@@ -298,7 +304,7 @@ def _parse(line: bytes) -> Any:
     return None if text[end:].strip(" \t\r") else value
 
 
-class _Plain:
+class _JsonDefaults:
     """How `json` reads by default."""
 
     strict = True
@@ -307,7 +313,7 @@ class _Plain:
     parse_float = parse_constant = float
 
 
-_scan = make_scanner(_Plain())  # pyright: ignore[reportArgumentType]
+_scan = make_scanner(_JsonDefaults())  # pyright: ignore[reportArgumentType]
 
 
 def _is_object(value: object) -> bool:
@@ -323,5 +329,5 @@ def _encode_id(value: object) -> bytes | None:
         return None
 
 
-def _digest(data: bytes) -> str:
+def _compute_digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()

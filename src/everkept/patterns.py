@@ -11,10 +11,10 @@ _METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub
 
 def compile_late(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return what behaves like the compiled pattern, and is compiled when it is used."""
-    return cast("re.Pattern[AnyStr]", _Late(pattern, flags))
+    return cast("re.Pattern[AnyStr]", _LatePattern(pattern, flags))
 
 
-class _Late:
+class _LatePattern:
     def __init__(self, pattern: Any, flags: int) -> None:
         self.pattern = pattern
         self._given = flags

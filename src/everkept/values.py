@@ -32,7 +32,7 @@ class _Missing:
 MISSING: Any = _Missing()
 
 
-class Field:
+class ValueField:
     """One field of a value type: its name, its type, and its default or the maker of one."""
 
     __slots__ = ("compare", "default", "default_factory", "is_keyword", "name", "repr", "type")
@@ -76,21 +76,21 @@ def field(
 
     `repr=False` hides the field from `repr`; `compare=False` keeps it out of equality and hash.
     """
-    return Field(default, default_factory, repr=repr, compare=compare)
+    return ValueField(default, default_factory, repr=repr, compare=compare)
 
 
-def _inherited(base: type) -> tuple[Field, ...]:
+def _list_inherited(base: type) -> tuple[ValueField, ...]:
     return base.__fields__ if isinstance(base, ValueType) else ()
 
 
-def _own_fields(namespace: dict[str, Any], *, kw_only: bool) -> dict[str, Field]:
+def _take_own_fields(namespace: dict[str, Any], *, kw_only: bool) -> dict[str, ValueField]:
     """Take the fields that a class body declares, and their defaults out of it."""
-    found: dict[str, Field] = {}
-    for name, kind in _annotations(namespace).items():
+    found: dict[str, ValueField] = {}
+    for name, kind in _read_annotations(namespace).items():
         if kind is ClassVar or get_origin(kind) is ClassVar:
             continue
         default = namespace.pop(name, MISSING)
-        each = default if isinstance(default, Field) else Field(default)
+        each = default if isinstance(default, ValueField) else ValueField(default)
         if isinstance(each.default, (list, dict, set)):
             raise TypeError(f"The default of `{name}` would be shared: use `default_factory`.")
         each.name, each.type, each.is_keyword = name, kind, kw_only
@@ -98,7 +98,7 @@ def _own_fields(namespace: dict[str, Any], *, kw_only: bool) -> dict[str, Field]
     return found
 
 
-def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
+def _read_annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
     if sys.version_info >= (3, 14):  # there a class body has a function that makes them
         import annotationlib
 
@@ -108,19 +108,19 @@ def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
     return namespace.get("__annotations__", {})
 
 
-def _reader(names: list[str]) -> Callable[[Any], Any]:
+def _build_reader(names: list[str]) -> Callable[[Any], Any]:
     """Return what reads these attributes in one step. It is no method: it does not bind."""
     return attrgetter(*names) if names else attrgetter("__class__")
 
 
-def _first_init(self: Any, *args: Any, **kwargs: Any) -> None:
+def _init_first(self: Any, *args: Any, **kwargs: Any) -> None:
     """Compile the constructor of a type, and construct with it."""
     kind = cast(Any, type(self))
-    kind.__init__ = _compiled_init(kind)
+    kind.__init__ = _compile_init(kind)
     kind.__init__(self, *args, **kwargs)
 
 
-def _compiled_init(kind: Any) -> Callable[..., None]:
+def _compile_init(kind: Any) -> Callable[..., None]:
     """Write the constructor as one would by hand. A frozen slot is set through its descriptor."""
     is_frozen = kind.__setattr__ is _refuse_assignment
     known: dict[str, Any] = {"MISSING": MISSING}
@@ -153,13 +153,13 @@ def _compiled_init(kind: Any) -> Callable[..., None]:
     return init
 
 
-def _equals(self: Any, other: object) -> bool:
+def _is_equal(self: Any, other: object) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
     return self.__content__(self) == self.__content__(other)
 
 
-def _hash(self: Any) -> int:
+def _compute_hash(self: Any) -> int:
     return hash(self.__content__(self))
 
 
@@ -174,7 +174,7 @@ def _refuse_deletion(self: Any, name: str) -> None:
 class ValueType(type):
     """The type of value types: turns annotations into slots and fields."""
 
-    __fields__: tuple[Field, ...]
+    __fields__: tuple[ValueField, ...]
 
     def __new__(
         cls,
@@ -186,20 +186,20 @@ class ValueType(type):
         eq: bool = True,
         kw_only: bool = False,
     ) -> "ValueType":
-        known = {each.name: each for base in bases[::-1] for each in _inherited(base)}
-        own = _own_fields(namespace, kw_only=kw_only)
+        known = {each.name: each for base in bases[::-1] for each in _list_inherited(base)}
+        own = _take_own_fields(namespace, kw_only=kw_only)
         namespace["__slots__"] = tuple(name for name in own if name not in known)
         every = tuple((known | own).values())
         namespace["__fields__"] = every
         namespace["__match_args__"] = tuple(each.name for each in every if not each.is_keyword)
-        namespace.setdefault("__init__", _first_init)
+        namespace.setdefault("__init__", _init_first)
         if frozen:
             namespace["__setattr__"] = _refuse_assignment
             namespace["__delattr__"] = _refuse_deletion
         if eq:
-            namespace["__content__"] = _reader([each.name for each in every if each.compare])
-            namespace.setdefault("__eq__", _equals)
-            namespace.setdefault("__hash__", _hash if frozen else None)
+            namespace["__content__"] = _build_reader([each.name for each in every if each.compare])
+            namespace.setdefault("__eq__", _is_equal)
+            namespace.setdefault("__hash__", _compute_hash if frozen else None)
         return super().__new__(cls, name, bases, namespace)
 
 
@@ -212,17 +212,19 @@ class Value(metaclass=ValueType, frozen=False, eq=False):
     """
 
     def __repr__(self) -> str:
-        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
+        shown = (
+            f"{each.name}={getattr(self, each.name)!r}" for each in list_fields(self) if each.repr
+        )
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (
+        return _restore, (
             type(self),
-            {each.name: getattr(self, each.name) for each in fields(self)},
+            {each.name: getattr(self, each.name) for each in list_fields(self)},
         )
 
 
-def fields(value: Value | type[Value]) -> tuple[Field, ...]:
+def list_fields(value: Value | type[Value]) -> tuple[ValueField, ...]:
     """Return the fields of a value or of its type, in the order of their definition."""
     return value.__fields__
 
@@ -244,19 +246,19 @@ def replace(value: V, /, **changes: Any) -> V:
 
 def as_dict(value: Value) -> dict[str, Any]:
     """Return the fields as a dictionary, and values within them too."""
-    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return {each.name: _to_plain(getattr(value, each.name)) for each in list_fields(value)}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Value):
         return as_dict(value)
     if isinstance(value, (list, tuple)):
-        items = [_plain(item) for item in cast(list[Any], value)]
+        items = [_to_plain(item) for item in cast(list[Any], value)]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in cast(Mapping[Any, Any], value).items()}
+        return {key: _to_plain(item) for key, item in cast(Mapping[Any, Any], value).items()}
     return value
 
 
-def _restored(kind: type[V], content: dict[str, Any]) -> V:
+def _restore(kind: type[V], content: dict[str, Any]) -> V:
     return kind(**content)

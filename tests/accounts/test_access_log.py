@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 from everkept.accounts import access_log
 from everkept.accounts.access_log import (
-    BEGUN,
-    LISTENING,
-    LONGEST,
-    MOST_IDS,
-    Access,
+    BEGUN_OUTCOME,
+    LISTENING_OUTCOME,
+    MAX_IDS,
+    MAX_NAME_CHARACTERS,
     AccessLog,
-    accesses,
-    clipped_ids,
-    clipped_name,
-    noted_of_owner,
+    LoggedCall,
+    clip_ids,
+    clip_name,
+    find_calls,
+    log_owner_command,
 )
 from everkept.core.locks import FileLock
 from everkept.errors import Conflict, StorageFull, Unavailable
 from everkept.values import replace
 from records import DAY_ONE, MILLISECOND
 
-READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
+READ = LoggedCall("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
 TEXTS = st.text(st.characters(), max_size=20)
 
 
@@ -92,14 +92,14 @@ def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     with (tmp_path / "access.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"at": "2026')
     written.write(replace(READ, call="2"))
-    found, broken, _ = accesses(written, most=10)
+    found, broken, _ = find_calls(written, most=10)
     assert ([access.call for access in found], broken) == (["1", "2"], 1)
 
 
 @pytest.mark.parametrize("line", ["[]", "3", '{"call": 1}', "null", '"text"'])
 def test_what_is_no_line_of_ours_is_counted_as_broken(tmp_path: Path, line: str) -> None:
     (tmp_path / "access.jsonl").write_text(f"{line}\n\n", encoding="utf-8")
-    assert accesses(AccessLog(tmp_path), most=10) == ([], 1, 0)
+    assert find_calls(AccessLog(tmp_path), most=10) == ([], 1, 0)
 
 
 def test_what_cannot_be_written_is_an_error_that_does_not_say_where(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_is_an_error_that_does_not_say_where(tmp_path: Pa
     place.write_text("no folder", encoding="utf-8")
     with pytest.raises(Unavailable) as caught:
         AccessLog(place).write(READ)
-    assert str(tmp_path) not in json.dumps(caught.value.envelope())
+    assert str(tmp_path) not in json.dumps(caught.value.to_envelope())
 
 
 def test_a_disk_that_is_full_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_calls_are_found_by_user_project_and_time(tmp_path: Path) -> None:
         written.write(access)
 
     def found(most: int = 10, **wanted: Any) -> list[str]:
-        return [access.call for access in accesses(written, most=most, **wanted)[0]]
+        return [access.call for access in find_calls(written, most=most, **wanted)[0]]
 
     assert found() == ["1", "2", "3", "4"]
     assert found(user="ben") == ["2"]
@@ -142,11 +142,14 @@ def test_calls_are_found_by_user_project_and_time(tmp_path: Path) -> None:
 
 def test_a_call_that_changed_something_is_shown_once_as_it_ended(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    written.write(replace(READ, outcome=BEGUN))
-    written.write(replace(READ, call="2", outcome=BEGUN))
+    written.write(replace(READ, outcome=BEGUN_OUTCOME))
+    written.write(replace(READ, call="2", outcome=BEGUN_OUTCOME))
     written.write(replace(READ, outcome="ok", count=1, ids=("a",)))
-    found = accesses(written, most=10).calls
-    assert [(access.call, access.outcome) for access in found] == [("1", "ok"), ("2", BEGUN)]
+    found = find_calls(written, most=10).calls
+    assert [(access.call, access.outcome) for access in found] == [
+        ("1", "ok"),
+        ("2", BEGUN_OUTCOME),
+    ]
 
 
 def test_a_line_that_was_written_before_projects_had_ids_in_it_is_read(tmp_path: Path) -> None:
@@ -158,11 +161,13 @@ def test_a_line_that_was_written_before_projects_had_ids_in_it_is_read(tmp_path:
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "\U0001f375" * 10_000, "\\" * 10_000])
 def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -> None:
-    name = clipped_name(text) or ""
-    ids = clipped_ids(f"{number} {text}" for number in range(2 * MOST_IDS))
-    long = replace(READ, what=name, project=name, project_id=name, client=text[:LONGEST], ids=ids)
+    name = clip_name(text) or ""
+    ids = clip_ids(f"{number} {text}" for number in range(2 * MAX_IDS))
+    long = replace(
+        READ, what=name, project=name, project_id=name, client=text[:MAX_NAME_CHARACTERS], ids=ids
+    )
     AccessLog(tmp_path).write(long)
-    assert len(ids) == MOST_IDS
+    assert len(ids) == MAX_IDS
     assert (tmp_path / "access.jsonl").stat().st_size < 50_000
 
 
@@ -181,7 +186,7 @@ def test_a_line_waits_for_whoever_is_writing(tmp_path: Path) -> None:
 
 
 def test_who_never_gets_a_turn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_log, "PATIENCE", 0.01)
+    monkeypatch.setattr(access_log, "LOCK_SECONDS", 0.01)
     AccessLog(tmp_path).write(READ)
     lock = FileLock(tmp_path / "access.lock")
     assert lock.take()
@@ -194,25 +199,25 @@ def test_who_never_gets_a_turn_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_it_is_known_since_when_lines_are_kept_once_some_are_gone(tmp_path: Path) -> None:
     written = AccessLog(tmp_path, most_bytes=500, most_files=3)
     written.write(READ)
-    assert written.cut_off_at() is None
+    assert written.find_cutoff() is None
     for number in range(1, 20):
         written.write(replace(READ, at=DAY_ONE + number * MILLISECOND))
     oldest = next(access for access in written.read() if access is not None)
-    assert written.cut_off_at() == oldest.at > DAY_ONE
+    assert written.find_cutoff() == oldest.at > DAY_ONE
 
 
 def test_calls_that_may_have_touched_a_record_are_counted(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    ids = [str(number) for number in range(MOST_IDS + 1)]
-    named = clipped_ids(ids)
+    ids = [str(number) for number in range(MAX_IDS + 1)]
+    named = clip_ids(ids)
     written.write(replace(READ, count=len(ids), ids=named))
-    written.write(replace(READ, call="2", outcome=BEGUN))  # and then the server was killed
-    written.write(replace(READ, call="3", outcome=BEGUN))
+    written.write(replace(READ, call="2", outcome=BEGUN_OUTCOME))  # and then the server was killed
+    written.write(replace(READ, call="3", outcome=BEGUN_OUTCOME))
     written.write(replace(READ, call="3", count=1, ids=("other",)))
     written.write(replace(READ, call="4", user="ben", count=2, ids=(ids[-1], "other")))
 
     def found(**wanted: Any) -> tuple[list[str], int]:
-        calls, _, unsure = accesses(written, most=10, **wanted)
+        calls, _, unsure = find_calls(written, most=10, **wanted)
         return [access.call for access in calls], unsure
 
     assert found(record=ids[-1]) == (["4"], 2)
@@ -223,9 +228,9 @@ def test_calls_that_may_have_touched_a_record_are_counted(tmp_path: Path) -> Non
 
 def test_a_stream_that_is_open_touches_no_record(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    written.write(replace(READ, outcome=LISTENING, count=2))
+    written.write(replace(READ, outcome=LISTENING_OUTCOME, count=2))
     written.write(replace(READ, call="2", outcome="ok", count=2))
-    assert accesses(written, most=10, record="1") == ([], 0, 0)
+    assert find_calls(written, most=10, record="1") == ([], 0, 0)
 
 
 def noted(written: AccessLog) -> list[tuple[str, str | None, str, tuple[str, ...]]]:
@@ -237,8 +242,8 @@ def noted(written: AccessLog) -> list[tuple[str, str | None, str, tuple[str, ...
 
 def test_what_the_owner_does_is_noted_before_and_after(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=["p"]) as ids:
-        assert noted(written) == [("account remove", "anna", BEGUN, ("p",))]
+    with log_owner_command(written, lambda: DAY_ONE, "account remove", "anna", ids=["p"]) as ids:
+        assert noted(written) == [("account remove", "anna", BEGUN_OUTCOME, ("p",))]
         ids.append("q")
     assert noted(written)[1:] == [("account remove", "anna", "ok", ("p", "q"))]
 
@@ -247,26 +252,26 @@ def test_what_the_owner_could_not_do_is_noted_with_its_code(tmp_path: Path) -> N
     written = AccessLog(tmp_path)
     with (
         pytest.raises(Conflict),
-        noted_of_owner(written, lambda: DAY_ONE, "grant read", "anna"),
+        log_owner_command(written, lambda: DAY_ONE, "grant read", "anna"),
     ):
         raise Conflict("It is hers.")
-    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN, "conflict"]
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN_OUTCOME, "conflict"]
 
 
 def test_what_the_owner_began_and_was_cut_short_in_is_noted_as_begun(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
     with (
         pytest.raises(KeyboardInterrupt),
-        noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna"),
+        log_owner_command(written, lambda: DAY_ONE, "account remove", "anna"),
     ):
         raise KeyboardInterrupt
-    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN]
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN_OUTCOME]
 
 
 def test_of_many_that_the_owner_touched_all_are_counted(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    ids = [str(number) for number in range(MOST_IDS + 1)]
-    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=ids):
+    ids = [str(number) for number in range(MAX_IDS + 1)]
+    with log_owner_command(written, lambda: DAY_ONE, "account remove", "anna", ids=ids):
         pass
-    ended = accesses(written, most=1).calls[0]
-    assert (ended.count, len(ended.ids)) == (MOST_IDS + 1, MOST_IDS)
+    ended = find_calls(written, most=1).calls[0]
+    assert (ended.count, len(ended.ids)) == (MAX_IDS + 1, MAX_IDS)

@@ -5,19 +5,21 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Account, Session
 from everkept.errors import Refused
-from everkept.settings import load
+from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
 from tool_calls import Client
 
 
 async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> None:
-    app = App(load({"data_dir": tmp_path, "transport": "http"}, {}), embedder=HashingEmbedder())
+    app = App(
+        read_settings({"data_dir": tmp_path, "transport": "http"}, {}), embedder=HashingEmbedder()
+    )
     owner = Client(app, Session(client="editor"))
     anna = Client(app, Session(client="editor", account=Account("anna")))
     try:
         await app.accounts.create_token("anna", "")
         await owner("create_project", name="shop")
-        await app.accounts.grant("anna", await app.library.project("shop"), "write")
+        await app.accounts.grant("anna", await app.library.get_project("shop"), "write")
         await anna("create_project", name="mine")
         for project in ("shop", "mine"):
             said = {"content": f"a fact of {project}", "type": "semantic", "scope": "project"}

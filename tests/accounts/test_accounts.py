@@ -5,21 +5,28 @@ from typing import Any
 import pytest
 
 from accounts import without_id
-from everkept.accounts.account_library import GuardedLibrary, home_name
+from everkept.accounts.account_library import GuardedLibrary, format_private_name
 from everkept.accounts.accounts import (
-    BELIEVED,
-    TOLERANCE,
-    UNKNOWN,
+    CLOCK_SKEW_MICROSECONDS,
+    TRUST_MICROSECONDS,
+    UNKNOWN_ACCOUNT,
     Accounts,
-    Unknown,
+    UnknownAccount,
 )
-from everkept.accounts.grants import WHOSE, create_token, grant_key, hashed, revoke_token, rights_of
-from everkept.core.answers import Search
+from everkept.accounts.grants import (
+    TOKEN_NOTES,
+    build_grant_key,
+    create_token,
+    hash_secret,
+    read_rights,
+    revoke_token,
+)
+from everkept.core.answers import SearchRecord
 from everkept.core.ports import Token
-from everkept.core.sessions import USERS, Account, acting_as, sessions_of
-from everkept.core.times import now
+from everkept.core.sessions import USER_NOTE_PREFIX, Account, act_as, format_session_prefix
+from everkept.core.times import read_clock
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway
+from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreUnreachable
 from records import DAY_ONE, batch, entity
 from standby import standing_by
 
@@ -31,19 +38,21 @@ def library() -> MemoryLibrary:
 
 @pytest.fixture
 def accounts(library: MemoryLibrary) -> Accounts:
-    return Accounts(library, now)
+    return Accounts(library, read_clock)
 
 
 async def test_a_token_is_an_accounts_the_owners_or_unknown(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
-    _, owners = await create_token(library, "", now)
+    _, owners = await create_token(library, "", read_clock)
     _, annas = await accounts.create_token("Anna", "laptop")
     _, peers = await accounts.create_token("berlin", "", peer=True)
-    assert await accounts.account_of(hashed(owners)) is None
-    assert without_id(await accounts.account_of(hashed(annas))) == Account("anna")
-    assert without_id(await accounts.account_of(hashed(peers))) == Account("berlin", is_peer=True)
-    assert await accounts.account_of(hashed("evk_else")) is UNKNOWN
+    assert await accounts.find_account(hash_secret(owners)) is None
+    assert without_id(await accounts.find_account(hash_secret(annas))) == Account("anna")
+    assert without_id(await accounts.find_account(hash_secret(peers))) == Account(
+        "berlin", is_peer=True
+    )
+    assert await accounts.find_account(hash_secret("evk_else")) is UNKNOWN_ACCOUNT
 
 
 async def test_a_revoked_token_is_unknown_and_leaves_no_note(
@@ -52,42 +61,45 @@ async def test_a_revoked_token_is_unknown_and_leaves_no_note(
     kept, _ = await accounts.create_token("anna", "")
     token, secret = await accounts.create_token("anna", "")
     await revoke_token(library, token.id)
-    assert await accounts.account_of(hashed(secret)) is UNKNOWN
-    assert [user.name for user in (await accounts.users_of_tokens()).values()] == ["anna"]
-    assert list(await accounts.users_of_tokens()) == [kept.id]
+    assert await accounts.find_account(hash_secret(secret)) is UNKNOWN_ACCOUNT
+    assert [user.name for user in (await accounts.map_token_users()).values()] == ["anna"]
+    assert list(await accounts.map_token_users()) == [kept.id]
 
 
 async def test_a_token_that_was_cut_short_lets_nobody_in() -> None:
     class Fails(MemoryLibrary):
         async def add_token(self, token: Token, secret_hash: str) -> None:
-            raise StoreAway("gone")
+            raise StoreUnreachable("gone")
 
     library = Fails()
-    with pytest.raises(StoreAway):
-        await Accounts(library, now).create_token("anna", "")
-    [key] = await library.notes(WHOSE)
-    assert await Accounts(library, now).account_of(key.removeprefix(WHOSE)) is UNKNOWN
+    with pytest.raises(StoreUnreachable):
+        await Accounts(library, read_clock).create_token("anna", "")
+    [key] = await library.list_notes(TOKEN_NOTES)
+    assert (
+        await Accounts(library, read_clock).find_account(key.removeprefix(TOKEN_NOTES))
+        is UNKNOWN_ACCOUNT
+    )
 
 
 async def test_a_token_that_is_being_revoked_is_never_the_owners() -> None:
     """Whichever step of it another server sees."""
 
     class Watched(MemoryLibrary):
-        seen: list[Account | Unknown | None]
+        seen: list[Account | UnknownAccount | None]
         secret_hash = ""
 
         async def set_note(self, key: str, value: str | None) -> None:
             if self.secret_hash:
-                self.seen.append(await Accounts(self, now).account_of(self.secret_hash))
+                self.seen.append(await Accounts(self, read_clock).find_account(self.secret_hash))
             await super().set_note(key, value)
 
     library = Watched()
     library.seen = []
-    accounts = Accounts(library, now)
+    accounts = Accounts(library, read_clock)
     token, secret = await accounts.create_token("anna", "")
-    library.secret_hash = hashed(secret)
+    library.secret_hash = hash_secret(secret)
     await revoke_token(library, token.id)
-    assert library.seen == [UNKNOWN]
+    assert library.seen == [UNKNOWN_ACCOUNT]
 
 
 async def test_a_note_that_arrives_between_two_looks_counts() -> None:
@@ -96,19 +108,21 @@ async def test_a_note_that_arrives_between_two_looks_counts() -> None:
     class Arriving(MemoryLibrary):
         later: dict[str, str]
 
-        async def knows_token(self, secret_hash: str) -> bool:
-            known = await super().knows_token(secret_hash)
+        async def has_token(self, secret_hash: str) -> bool:
+            known = await super().has_token(secret_hash)
             for key, value in self.later.items():
                 await self.set_note(key, value)
             return known
 
     library = Arriving()
     library.later = {}
-    _, secret = await Accounts(library, now).create_token("anna", "")
-    key = WHOSE + hashed(secret)
-    library.later = {key: await library.note(key) or ""}
+    _, secret = await Accounts(library, read_clock).create_token("anna", "")
+    key = TOKEN_NOTES + hash_secret(secret)
+    library.later = {key: await library.get_note(key) or ""}
     await library.set_note(key, None)
-    assert without_id(await Accounts(library, now).account_of(hashed(secret))) == Account("anna")
+    assert without_id(
+        await Accounts(library, read_clock).find_account(hash_secret(secret))
+    ) == Account("anna")
 
 
 async def test_a_note_that_cannot_be_read_lets_nobody_in(
@@ -116,15 +130,15 @@ async def test_a_note_that_cannot_be_read_lets_nobody_in(
 ) -> None:
     _, secret = await accounts.create_token("anna", "")
     for nonsense in ("", "nonsense", "[]", "{}"):
-        await library.set_note(WHOSE + hashed(secret), nonsense)
-        assert await accounts.account_of(hashed(secret)) is UNKNOWN
+        await library.set_note(TOKEN_NOTES + hash_secret(secret), nonsense)
+        assert await accounts.find_account(hash_secret(secret)) is UNKNOWN_ACCOUNT
 
 
 async def test_a_name_is_a_persons_or_another_servers(accounts: Accounts) -> None:
     await accounts.create_token("anna", "")
     with pytest.raises(Conflict, match="a person's account already"):
         await accounts.create_token("anna", "", peer=True)
-    assert [(user.name, user.is_peer) for user in await accounts.users()] == [("anna", False)]
+    assert [(user.name, user.is_peer) for user in await accounts.list_users()] == [("anna", False)]
 
 
 @pytest.mark.parametrize("given", [{"user": "an na", "label": ""}, {"user": "x", "label": "\n"}])
@@ -133,8 +147,8 @@ async def test_bad_names_and_labels_make_nothing(
 ) -> None:
     with pytest.raises(InvalidInput):
         await accounts.create_token(**given)
-    assert await library.tokens() == []
-    assert await library.notes("account.") == {}
+    assert await library.list_tokens() == []
+    assert await library.list_notes("account.") == {}
 
 
 async def test_a_grant_can_be_changed_and_revoked(
@@ -144,10 +158,10 @@ async def test_a_grant_can_be_changed_and_revoked(
     await accounts.create_token("anna", "")
     first = await accounts.grant("anna", shop, "read")
     second = await accounts.grant("ANNA", shop, "write")
-    assert [g.access for g in await accounts.grants_of("anna")] == ["write"]
+    assert [g.access for g in await accounts.list_user_grants("anna")] == ["write"]
     assert (first.at, first.name) == (second.at, second.name)
     assert await accounts.revoke("anna", shop) == "anna"
-    assert await accounts.grants() == []
+    assert await accounts.list_grants() == []
     with pytest.raises(NotFound, match="is not granted to anna"):
         await accounts.revoke("anna", shop)
 
@@ -158,14 +172,14 @@ async def test_grants_of_users_with_like_names_stay_apart(
     for name in ("a", "a.b"):
         await accounts.create_token(name, "")
     await accounts.grant("a.b", await library.create("shop", ""), "read")
-    assert await accounts.grants_of("a") == []
+    assert await accounts.list_user_grants("a") == []
 
 
 async def test_what_makes_no_sense_is_not_granted(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
     shop = await library.create("shop", "")
-    home = await library.create(home_name("user", "bob"), "")
+    home = await library.create(format_private_name("user", "bob"), "")
     await accounts.create_token("berlin", "", peer=True)
     await accounts.create_token("anna", "")
     with pytest.raises(NotFound, match='User "bob" not found'):
@@ -174,7 +188,7 @@ async def test_what_makes_no_sense_is_not_granted(
         await accounts.grant("berlin", shop, "write")
     with pytest.raises(NotFound, match="Project"):
         await accounts.grant("anna", home, "read")
-    assert await accounts.grants() == []
+    assert await accounts.list_grants() == []
 
 
 async def test_a_removed_user_leaves_nothing_of_its_own(
@@ -185,15 +199,18 @@ async def test_a_removed_user_leaves_nothing_of_its_own(
     _, other = await accounts.create_token("bob", "")
     for name in ("anna", "bob"):
         await accounts.grant(name, shop, "read")
-        await library.create(home_name("user", name), "")
-        _, store = await library.open(home_name("user", name))
+        await library.create(format_private_name("user", name), "")
+        _, store = await library.open(format_private_name("user", name))
         await store.commit(batch(entity(name)))
     await accounts.remove_user("anna")
-    assert await accounts.account_of(hashed(secret)) is UNKNOWN
-    assert without_id(await accounts.account_of(hashed(other))) == Account("bob")
-    assert [grant.user for grant in await accounts.grants()] == ["bob"]
-    assert [p.name for p in await library.projects()] == [home_name("user", "bob"), "shop"]
-    assert not [key for key in await library.notes("account.") if "anna" in key]
+    assert await accounts.find_account(hash_secret(secret)) is UNKNOWN_ACCOUNT
+    assert without_id(await accounts.find_account(hash_secret(other))) == Account("bob")
+    assert [grant.user for grant in await accounts.list_grants()] == ["bob"]
+    assert [p.name for p in await library.list_projects()] == [
+        format_private_name("user", "bob"),
+        "shop",
+    ]
+    assert not [key for key in await library.list_notes("account.") if "anna" in key]
     with pytest.raises(NotFound):
         await accounts.remove_user("anna")
 
@@ -201,26 +218,26 @@ async def test_a_removed_user_leaves_nothing_of_its_own(
 async def test_a_secret_of_an_account_without_its_note_lets_nobody_in(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
-    _, owners = await create_token(library, "", now)
+    _, owners = await create_token(library, "", read_clock)
     _, annas = await accounts.create_token("anna", "")
     _, peers = await accounts.create_token("berlin", "", peer=True)
-    assert without_id(await accounts.admitted(annas)) == Account("anna")
-    assert without_id(await accounts.admitted(peers)) == Account("berlin", is_peer=True)
-    for key in await library.notes(WHOSE):
+    assert without_id(await accounts.authenticate(annas)) == Account("anna")
+    assert without_id(await accounts.authenticate(peers)) == Account("berlin", is_peer=True)
+    for key in await library.list_notes(TOKEN_NOTES):
         await library.set_note(key, None)
-    assert await accounts.admitted(annas) is UNKNOWN
-    assert await accounts.admitted(peers) is UNKNOWN
-    assert await accounts.admitted(owners) is None
+    assert await accounts.authenticate(annas) is UNKNOWN_ACCOUNT
+    assert await accounts.authenticate(peers) is UNKNOWN_ACCOUNT
+    assert await accounts.authenticate(owners) is None
 
 
 async def test_an_accounts_token_of_the_older_form_is_the_accounts(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
-    token, secret = await create_token(library, "", now)
+    token, secret = await create_token(library, "", read_clock)
     note = json.dumps({"user": "anna", "token": token.id, "peer": False})
-    await library.set_note(WHOSE + hashed(secret), note)
-    await library.set_note(USERS + "anna", json.dumps({"created_at": 7, "peer": False}))
-    assert without_id(await accounts.admitted(secret)) == Account("anna")
+    await library.set_note(TOKEN_NOTES + hash_secret(secret), note)
+    await library.set_note(USER_NOTE_PREFIX + "anna", json.dumps({"created_at": 7, "peer": False}))
+    assert without_id(await accounts.authenticate(secret)) == Account("anna")
 
 
 async def test_a_name_that_was_known_never_becomes_that_of_another_project(
@@ -239,11 +256,11 @@ async def test_a_name_that_was_known_never_becomes_that_of_another_project(
 
 async def test_an_own_project_is_not_taken_away(library: MemoryLibrary, accounts: Accounts) -> None:
     await accounts.create_token("anna", "")
-    with acting_as(Account("anna")):
-        await GuardedLibrary(library, now).create("shop", "")
+    with act_as(Account("anna")):
+        await GuardedLibrary(library, read_clock).create("shop", "")
     with pytest.raises(Refused, match="anna's own project"):
-        await accounts.revoke("anna", await library.project("shop (anna)"))
-    assert [grant.access for grant in await accounts.grants()] == ["own"]
+        await accounts.revoke("anna", await library.get_project("shop (anna)"))
+    assert [grant.access for grant in await accounts.list_grants()] == ["own"]
 
 
 async def test_a_removal_that_was_cut_short_is_finished(
@@ -251,88 +268,90 @@ async def test_a_removal_that_was_cut_short_is_finished(
 ) -> None:
     token, secret = await accounts.create_token("anna", "")
     await library.remove_token(token.id)
-    await library.set_note(grant_key("anna", "x"), "nonsense")
+    await library.set_note(build_grant_key("anna", "x"), "nonsense")
     await accounts.remove_user("anna")
-    assert await library.notes("account.") == {}
-    assert await accounts.admitted(secret) is UNKNOWN
+    assert await library.list_notes("account.") == {}
+    assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
 
 
 async def test_notes_about_users_that_cannot_be_read_are_in_nobodys_way(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
-    await library.set_note(USERS + "anna", '{"created_at": "x"}')
-    await library.set_note(WHOSE + "hash", "{}")
-    await library.set_note(grant_key("anna", "x"), '{"access": "read", "at": "y"}')
-    assert [(user.name, user.created_at) for user in await accounts.users()] == [("anna", 0)]
-    assert await accounts.users_of_tokens() == {}
-    assert [grant.at for grant in await accounts.grants_of("anna")] == [0]
+    await library.set_note(USER_NOTE_PREFIX + "anna", '{"created_at": "x"}')
+    await library.set_note(TOKEN_NOTES + "hash", "{}")
+    await library.set_note(build_grant_key("anna", "x"), '{"access": "read", "at": "y"}')
+    assert [(user.name, user.created_at) for user in await accounts.list_users()] == [("anna", 0)]
+    assert await accounts.map_token_users() == {}
+    assert [grant.at for grant in await accounts.list_user_grants("anna")] == [0]
 
 
 async def test_what_a_removed_user_asked_is_forgotten(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
     await accounts.create_token("anna", "")
-    whose = (None, sessions_of("anna") + "s1", sessions_of("anna.b"), "s2")
-    asked = [Search(at, "tool", f"q{at}", 0, 1.0, session) for at, session in enumerate(whose)]
+    whose = (None, format_session_prefix("anna") + "s1", format_session_prefix("anna.b"), "s2")
+    asked = [
+        SearchRecord(at, "tool", f"q{at}", 0, 1.0, session) for at, session in enumerate(whose)
+    ]
     await library.add_searches(asked)
-    before = await library.searches()
+    before = await library.list_searches()
     await accounts.remove_user("anna")
-    assert await library.searches() == [search for search in before if search.query != "q1"]
+    assert await library.list_searches() == [search for search in before if search.query != "q1"]
 
 
 async def test_a_copy_is_believed_about_accounts_for_a_day(tmp_path: Path) -> None:
     at = DAY_ONE
     async with standing_by(tmp_path, clock=lambda: at) as standing:
         accounts = Accounts(standing.library, lambda: at)
-        _, owners = await create_token(standing.library, "", now)
+        _, owners = await create_token(standing.library, "", read_clock)
         _, annas = await accounts.create_token("anna", "")
         _, peers = await accounts.create_token("berlin", "", peer=True)
         await standing.followed()
-        at += 10 * BELIEVED
-        assert without_id(await accounts.admitted(annas)) == Account(
+        at += 10 * TRUST_MICROSECONDS
+        assert without_id(await accounts.authenticate(annas)) == Account(
             "anna"
         )  # the database itself says so
-        at = DAY_ONE + BELIEVED
+        at = DAY_ONE + TRUST_MICROSECONDS
         await standing.goes()
-        assert without_id(await accounts.admitted(annas)) == Account("anna")
+        assert without_id(await accounts.authenticate(annas)) == Account("anna")
         at += 1
         for secret in (annas, peers):
-            with pytest.raises(StoreAway, match="cannot be checked") as error:
-                await accounts.admitted(secret)
+            with pytest.raises(StoreUnreachable, match="cannot be checked") as error:
+                await accounts.authenticate(secret)
             assert "line" not in str(error.value)  # nor where the database is
-        assert await accounts.admitted(owners) is None
-        assert await accounts.admitted("evku_else") is UNKNOWN
+        assert await accounts.authenticate(owners) is None
+        assert await accounts.authenticate("evku_else") is UNKNOWN_ACCOUNT
         await standing.returns()
-        assert without_id(await accounts.admitted(annas)) == Account("anna")
+        assert without_id(await accounts.authenticate(annas)) == Account("anna")
 
 
 async def test_of_what_a_copy_lacks_nobody_is_told_that_there_is_none(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
-        accounts = Accounts(standing.library, now)
+        accounts = Accounts(standing.library, read_clock)
         await standing.goes()
         for asked in (
-            accounts.found(standing.library.project("shop")),
-            accounts.user("anna"),
+            accounts.look_up(standing.library.get_project("shop")),
+            accounts.get_user("anna"),
             accounts.remove_user("anna"),
         ):
-            with pytest.raises(StoreAway, match="The line is cut") as error:
+            with pytest.raises(StoreUnreachable, match="The line is cut") as error:
                 await asked
             assert "Accounts and what they see cannot be changed" in str(error.value)
         await standing.returns()
         with pytest.raises(NotFound):
-            await accounts.found(standing.library.project("shop"))
+            await accounts.look_up(standing.library.get_project("shop"))
 
 
 async def test_a_grant_that_only_the_database_may_have_is_not_said_to_be_missing(
     tmp_path: Path,
 ) -> None:
     async with standing_by(tmp_path) as standing:
-        accounts = Accounts(standing.library, now)
+        accounts = Accounts(standing.library, read_clock)
         shop = await standing.library.create("shop", "")
         await accounts.create_token("anna", "")
         await standing.followed()
         await standing.goes()
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnreachable):
             await accounts.revoke("anna", shop)
 
 
@@ -340,11 +359,13 @@ async def test_a_token_is_that_of_one_account_and_no_namesake(
     library: MemoryLibrary, accounts: Accounts
 ) -> None:
     _, secret = await accounts.create_token("anna", "")
-    await library.set_note(USERS + "anna", None)  # as a token that is made during a removal
-    assert await accounts.admitted(secret) is UNKNOWN
+    await library.set_note(
+        USER_NOTE_PREFIX + "anna", None
+    )  # as a token that is made during a removal
+    assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
     _, another = await accounts.create_token("anna", "")
-    assert await accounts.admitted(secret) is UNKNOWN
-    assert without_id(await accounts.admitted(another)) == Account("anna")
+    assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
+    assert without_id(await accounts.authenticate(another)) == Account("anna")
 
 
 async def test_whoever_is_being_removed_comes_in_no_more_until_the_removal_is_finished() -> None:
@@ -353,16 +374,16 @@ async def test_whoever_is_being_removed_comes_in_no_more_until_the_removal_is_fi
 
         async def remove_token(self, token_id: str) -> bool:
             if self.fails:
-                raise StoreAway("gone")
+                raise StoreUnreachable("gone")
             return await super().remove_token(token_id)
 
     library = Fails()
-    accounts = Accounts(library, now)
+    accounts = Accounts(library, read_clock)
     _, secret = await accounts.create_token("anna", "")
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await accounts.remove_user("anna")
-    assert await accounts.admitted(secret) is UNKNOWN
-    assert await rights_of(library, "anna") is None
+    assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
+    assert await read_rights(library, "anna") is None
     for change in (
         accounts.create_token("anna", ""),
         accounts.grant("anna", await library.create("shop", ""), "read"),
@@ -372,9 +393,9 @@ async def test_whoever_is_being_removed_comes_in_no_more_until_the_removal_is_fi
         assert "everkept account remove anna" in str(error.value.hint)
     library.fails = False
     await accounts.remove_user("anna")
-    assert await library.notes("account.") == {}
+    assert await library.list_notes("account.") == {}
     _, another = await accounts.create_token("anna", "")
-    assert without_id(await accounts.admitted(another)) == Account("anna")
+    assert without_id(await accounts.authenticate(another)) == Account("anna")
 
 
 async def test_who_gets_a_name_finds_nothing_that_came_after_the_removal_of_another(
@@ -384,14 +405,14 @@ async def test_who_gets_a_name_finds_nothing_that_came_after_the_removal_of_anot
     await accounts.remove_user("anna")
     shop = await library.create("shop", "")
     for home in ("user", "history"):
-        await library.create(home_name(home, "anna"), "")
-    await library.set_note(grant_key("anna", shop.id), '{"access": "write", "name": "shop"}')
+        await library.create(format_private_name(home, "anna"), "")
+    await library.set_note(build_grant_key("anna", shop.id), '{"access": "write", "name": "shop"}')
     await accounts.create_token("anna", "")
-    assert [project.name for project in await library.projects()] == ["shop"]
-    assert await accounts.grants() == []
-    await library.create(home_name("user", "anna"), "")
+    assert [project.name for project in await library.list_projects()] == ["shop"]
+    assert await accounts.list_grants() == []
+    await library.create(format_private_name("user", "anna"), "")
     await accounts.create_token("anna", "")  # another of the same account
-    assert len(await library.projects()) == 2
+    assert len(await library.list_projects()) == 2
 
 
 async def test_a_copy_that_seems_to_be_of_tomorrow_is_not_believed(tmp_path: Path) -> None:
@@ -401,8 +422,8 @@ async def test_a_copy_that_seems_to_be_of_tomorrow_is_not_believed(tmp_path: Pat
         _, secret = await accounts.create_token("anna", "")
         await standing.followed()
         await standing.goes()
-        at = DAY_ONE - TOLERANCE
-        assert without_id(await accounts.admitted(secret)) == Account("anna")
+        at = DAY_ONE - CLOCK_SKEW_MICROSECONDS
+        assert without_id(await accounts.authenticate(secret)) == Account("anna")
         at -= 1
-        with pytest.raises(StoreAway, match="cannot be checked"):
-            await accounts.admitted(secret)
+        with pytest.raises(StoreUnreachable, match="cannot be checked"):
+            await accounts.authenticate(secret)

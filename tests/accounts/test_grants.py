@@ -3,11 +3,11 @@ from hypothesis import strategies as st
 
 from everkept.accounts.grants import (
     Grant,
-    grant_key,
-    grant_text,
-    grants_in,
-    grants_key,
-    shown_names,
+    build_grant_key,
+    build_grants_prefix,
+    encode_grant,
+    map_shown_names,
+    parse_grants,
 )
 from everkept.core.projects import Project
 
@@ -24,29 +24,29 @@ def granted(number: int, name: str) -> Grant:
 
 def test_a_grant_is_read_as_it_was_written() -> None:
     grant = Grant("anna.b", "id/with", "write", "shop", 7)
-    assert grants_in({grant_key("anna.b", "id/with"): grant_text(grant)}) == [grant]
+    assert parse_grants({build_grant_key("anna.b", "id/with"): encode_grant(grant)}) == [grant]
 
 
 def test_no_user_has_the_beginning_of_another_ones_keys() -> None:
-    assert not grant_key("anna.b", "id").startswith(grants_key("anna"))
+    assert not build_grant_key("anna.b", "id").startswith(build_grants_prefix("anna"))
 
 
 def test_what_cannot_be_read_grants_nothing() -> None:
     notes = {
-        grant_key("anna", "1"): "nonsense",
-        grant_key("anna", "2"): '{"access": "all", "name": "x", "at": 1}',
-        grant_key("anna", "3"): "[]",
+        build_grant_key("anna", "1"): "nonsense",
+        build_grant_key("anna", "2"): '{"access": "all", "name": "x", "at": 1}',
+        build_grant_key("anna", "3"): "[]",
     }
-    assert grants_in(notes) == []
+    assert parse_grants(notes) == []
 
 
 def test_of_two_that_wish_for_a_name_the_older_has_it() -> None:
-    shown = shown_names([granted(1, "shop"), granted(2, "shop")], [project(2), project(1)])
+    shown = map_shown_names([granted(1, "shop"), granted(2, "shop")], [project(2), project(1)])
     assert {name: each.id for name, (_, each) in shown.items()} == {"shop": "1", "shop (2)": "2"}
 
 
 def test_a_project_that_is_gone_keeps_no_name() -> None:
-    shown = shown_names([granted(1, "shop"), granted(2, "shop")], [project(2)])
+    shown = map_shown_names([granted(1, "shop"), granted(2, "shop")], [project(2)])
     assert list(shown) == ["shop"]
 
 
@@ -54,8 +54,8 @@ def test_a_project_that_is_gone_keeps_no_name() -> None:
 def test_a_later_grant_changes_no_name_that_is_in_use(wished: list[str], later: str) -> None:
     grants = [granted(number, name) for number, name in enumerate(wished)]
     projects = [project(number) for number in range(len(wished) + 1)]
-    before = shown_names(grants, projects)
-    after = shown_names([*grants, granted(len(wished), later)], projects)
+    before = map_shown_names(grants, projects)
+    after = map_shown_names([*grants, granted(len(wished), later)], projects)
     assert len(before) == len(wished)
     assert before.items() <= after.items()
     assert len(after) == len(wished) + 1

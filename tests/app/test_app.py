@@ -9,7 +9,7 @@ import pytest
 from everkept.app.app import App
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound, ReadOnly, Refused
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.tools.tool import Effect
 from hash_embedder import HashingEmbedder
 from tool_calls import Client
@@ -19,12 +19,12 @@ CHARACTERS_A_TOKEN = 4.6  # counted with cl100k, for lists of tools; in prose it
 
 
 def made(tmp_path: Path, **flags: object) -> App:
-    return App(load({"data_dir": tmp_path, **flags}, {}), library=MemoryLibrary())
+    return App(read_settings({"data_dir": tmp_path, **flags}, {}), library=MemoryLibrary())
 
 
 def test_a_read_only_server_offers_only_tools_that_read(tmp_path: Path) -> None:
     tools = list(made(tmp_path, read_only=True).tools)
-    assert {tool.effect for tool in tools} == {Effect.READS, Effect.SELECTS}
+    assert {tool.effect for tool in tools} == {Effect.READS, Effect.SESSION_ONLY}
     assert {"search_nodes", "switch_project"} <= {tool.name for tool in tools}
 
 
@@ -51,7 +51,7 @@ async def test_a_project_that_is_yet_to_be_made_is_told_by_its_name(tmp_path: Pa
 
 
 def test_making_an_application_touches_no_file(tmp_path: Path) -> None:
-    App(load({"data_dir": tmp_path / "data"}, {}))
+    App(read_settings({"data_dir": tmp_path / "data"}, {}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,9 +75,9 @@ async def test_a_configured_project_is_made_at_the_first_write(tmp_path: Path) -
     app = made(tmp_path, project="shop")
     client = Client(app)
     assert await client("read_graph") == {"entities": [], "relations": []}
-    assert await app.library.projects() == []
+    assert await app.library.list_projects() == []
     await client("create_entities", entities=[{"name": "a", "entity_type": "b"}])
-    assert [project.name for project in await app.library.projects()] == ["shop"]
+    assert [project.name for project in await app.library.list_projects()] == ["shop"]
     assert (await client("get_current_project"))["name"] == "shop"
 
 
@@ -110,7 +110,7 @@ async def test_yesterday_is_that_of_the_machines_own_calendar(
     getattr(time, "tzset", lambda: None)()
     at_nine = int(datetime(2026, 11, 15, 9).astimezone().timestamp() * 1_000_000)
     app = App(
-        load({"data_dir": tmp_path, "project": "p"}, {}),
+        read_settings({"data_dir": tmp_path, "project": "p"}, {}),
         library=MemoryLibrary(),
         embedder=HashingEmbedder(),
         clock=lambda: at_nine,
@@ -139,7 +139,7 @@ async def test_over_http_only_banks_that_were_named_on_the_machine_are_used(tmp_
 
     def served(**flags: object) -> Client:
         given = {"data_dir": tmp_path, "toolsets": "bank", **flags}
-        return Client(App(load(given, {}), library=library))
+        return Client(App(read_settings(given, {}), library=library))
 
     private = str(tmp_path / "private")
     with pytest.raises(Refused, match="named on this machine"):

@@ -6,11 +6,11 @@ import pytest
 from everkept.app.bank import BankProjects
 from everkept.core.ports import Library
 from everkept.core.project_rule import ProjectRule
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectArchived, ProjectOff
 from everkept.families.bank.banks import Bank
-from everkept.files.resolver import Files
+from everkept.files.resolver import FileStoreResolver
 from records import batch, entity
 
 
@@ -29,19 +29,19 @@ def repository(tmp_path: Path) -> Path:
 
 async def bank_at(folder: Path, name: str = "memory-bank") -> Bank:
     (folder / name).mkdir(parents=True, exist_ok=True)
-    files = Files()
-    return Bank(await files.at(str(folder / name)), await files.at(str(folder)))
+    files = FileStoreResolver()
+    return Bank(await files.open_folder(str(folder / name)), await files.open_folder(str(folder)))
 
 
 async def project_of(library: Library, bank: Bank, projects: BankProjects | None = None) -> str:
     """The name of the project that a write to the bank's records reaches."""
     projects = projects or BankProjects(library)
-    store = await projects.to_write(bank)
+    store = await projects.open_to_write(bank)
     if not await store.get(["written"]):
         await store.commit(batch(entity("written")))
-    assert [r.id for r in await (await projects.to_read(bank)).get(["written"])] == ["written"]
-    project_id = await projects.project_id(bank)
-    [name] = [project.name for project in await library.projects() if project.id == project_id]
+    assert [r.id for r in await (await projects.open_to_read(bank)).get(["written"])] == ["written"]
+    project_id = await projects.find_project_id(bank)
+    [name] = [project.name for project in await library.list_projects() if project.id == project_id]
     return name
 
 
@@ -49,7 +49,7 @@ async def test_a_bank_at_the_root_of_a_repository_shares_its_project(
     library: Library, repository: Path
 ) -> None:
     rule = ProjectRule(library, workspace=repository)
-    memories = await rule.to_write(Call(Session(), "test"), None)
+    memories = await rule.open_to_write(ToolCall(Session(), "test"), None)
     assert await project_of(library, await bank_at(repository)) == "shop"
     assert await memories.get(["written"])
 
@@ -67,9 +67,9 @@ async def test_the_first_bank_below_the_root_shares_it_and_a_second_gets_its_own
 async def test_nothing_is_made_before_the_first_write(library: Library, repository: Path) -> None:
     bank = await bank_at(repository)
     projects = BankProjects(library)
-    assert await projects.project_id(bank) is None
-    assert await (await projects.to_read(bank)).revision() == 0
-    assert await library.projects() == []
+    assert await projects.find_project_id(bank) is None
+    assert await (await projects.open_to_read(bank)).get_revision() == 0
+    assert await library.list_projects() == []
 
 
 async def test_the_bank_of_the_start_belongs_to_the_project_that_was_named(
@@ -78,7 +78,7 @@ async def test_the_bank_of_the_start_belongs_to_the_project_that_was_named(
     projects = BankProjects(library, configured="named", place=repository)
     bank = await bank_at(repository)
     await library.create("named", "")
-    assert await projects.project_id(bank) is None  # it comes to it with the first write
+    assert await projects.find_project_id(bank) is None  # it comes to it with the first write
     assert await project_of(library, bank, projects) == "named"
     elsewhere = await bank_at(tmp_path / "other")
     assert await project_of(library, elsewhere, projects) == "other"
@@ -91,7 +91,7 @@ async def test_a_bank_keeps_its_project_whoever_names_another_one_later(
     assert await project_of(library, bank) == "shop"
     later = BankProjects(library, configured="named", place=repository)
     assert await project_of(library, bank, later) == "shop"
-    assert [project.name for project in await library.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
 
 
 async def test_where_the_start_has_no_folder_a_named_project_owns_no_bank(
@@ -113,27 +113,29 @@ async def test_an_archived_project_refuses_its_bank_too(library: Library, tmp_pa
     await project_of(library, bank)
     await library.archive("notes")
     with pytest.raises(ProjectArchived):
-        await BankProjects(library).to_read(bank)
+        await BankProjects(library).open_to_read(bank)
 
 
 async def test_a_project_that_was_deleted_is_made_anew(library: Library, tmp_path: Path) -> None:
     bank = await bank_at(tmp_path / "notes")
     projects = BankProjects(library)
     await project_of(library, bank, projects)
-    before = await projects.project_id(bank)
+    before = await projects.find_project_id(bank)
     await library.delete("notes")
-    assert await (await projects.to_read(bank)).get(["written"]) == []
+    assert await (await projects.open_to_read(bank)).get(["written"]) == []
     assert await project_of(library, bank, projects) == "notes"
-    assert await projects.project_id(bank) not in (None, before)
+    assert await projects.find_project_id(bank) not in (None, before)
 
 
 async def test_a_bank_below_the_root_claims_the_project_that_memories_made_before(
     library: Library, repository: Path
 ) -> None:
-    await ProjectRule(library, workspace=repository).to_write(Call(Session(), "test"), None)
+    await ProjectRule(library, workspace=repository).open_to_write(
+        ToolCall(Session(), "test"), None
+    )
     projects = BankProjects(library)
     first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
-    assert await (await projects.to_read(second)).revision() == 0  # reading claims nothing
+    assert await (await projects.open_to_read(second)).get_revision() == 0  # reading claims nothing
     assert await project_of(library, first, projects) == "shop"
     assert await project_of(library, second, projects) == "shop-2"
 
@@ -167,10 +169,10 @@ async def test_the_records_of_a_bank_are_off_with_its_project(
 ) -> None:
     bank, projects = await bank_at(repository), BankProjects(library)
     name = await project_of(library, bank, projects)
-    await library.switch(name, off=True)
+    await library.set_off(name, off=True)
     for asked in (projects, BankProjects(library)):  # one that knows it, and one that is new
-        for ask in (asked.to_read, asked.to_write):
+        for ask in (asked.open_to_read, asked.open_to_write):
             with pytest.raises(ProjectOff):
                 await ask(bank)
-    await library.switch(name, off=False)
+    await library.set_off(name, off=False)
     assert await project_of(library, bank, projects) == name

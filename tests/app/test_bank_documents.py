@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from everkept.app.bank import MOST_READ, BankResources
-from everkept.app.resources import AllResources, Watcher
+from everkept.app.bank import MAX_READ_BYTES, BankResources
+from everkept.app.resources import AllResources, ResourceWatcher
 from everkept.core.files import FileInfo
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
@@ -32,7 +32,7 @@ async def test_the_files_that_are_there_are_listed(
 ) -> None:
     for name in ("zoo.md", "my notes.json", "progress.md", "activeContext.md", "graph/graph.md"):
         banking.put(name, "x")
-    listed = await resources.listed(banking.session)
+    listed = await resources.list_resources(banking.session)
     assert [(i.uri, i.name, i.description, i.mime_type) for i in listed[:2]] == [
         (
             "memory-bank://active-context.md",
@@ -57,7 +57,7 @@ async def test_a_large_bank_lists_some_and_reads_all(
 ) -> None:
     for i in range(150):
         banking.put(f"n{i:03}.md", str(i))
-    assert len(await resources.listed(banking.session)) == 100
+    assert len(await resources.list_resources(banking.session)) == 100
     assert (await resources.read(banking.session, "memory-bank://n149")).text == "149"
 
 
@@ -85,7 +85,7 @@ async def test_what_is_not_there_is_not_found(banking: Banking, resources: BankR
 async def test_without_a_bank_nothing_is_listed_and_reading_says_so(tmp_path: Path) -> None:
     async with bank_in(tmp_path, made=False) as banking:
         resources = BankResources(banking.banks, banking.clock)
-        assert await resources.listed(banking.session) == []
+        assert await resources.list_resources(banking.session) == []
         with pytest.raises(BankNotFound):
             await resources.read(banking.session, "memory-bank://progress.md")
 
@@ -104,7 +104,7 @@ async def test_subscribers_hear_of_an_edit_from_outside(
     banking: Banking, resources: BankResources
 ) -> None:
     banking.put("notes.md", "x")
-    watcher = Watcher(AllResources([resources]))
+    watcher = ResourceWatcher(AllResources([resources]))
     heard: asyncio.Queue[str] = asyncio.Queue()
     uri = "memory-bank://notes"
     await watcher.subscribe(banking.session, uri, heard.put)
@@ -120,7 +120,7 @@ async def test_subscribers_hear_of_an_edit_from_outside(
 async def test_nobody_waits_for_what_is_no_document(
     banking: Banking, resources: BankResources, name: str
 ) -> None:
-    watcher = Watcher(AllResources([resources]))
+    watcher = ResourceWatcher(AllResources([resources]))
     with pytest.raises(NotFound):
         await watcher.subscribe(banking.session, f"memory-bank://{name}", asyncio.Queue[str]().put)
     await watcher.close()
@@ -137,8 +137,8 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def at(self, address: str) -> "Remote":
-        return Remote(await self._inner.at(address), self._asked)
+    async def open_folder(self, address: str) -> "Remote":
+        return Remote(await self._inner.open_folder(address), self._asked)
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         if "lost" in self._asked:
@@ -158,7 +158,7 @@ async def test_another_machine_is_asked_once_in_a_while_for_all(banking: Banking
     uris = ("memory-bank://progress.md", "memory-bank://progress", "memory-bank://product-context")
 
     async def states() -> list[object]:
-        return [await resources.state(banking.session, uri) for uri in uris]
+        return [await resources.read_state(banking.session, uri) for uri in uris]
 
     before = await states()
     banking.put("progress.md", "longer")
@@ -171,7 +171,7 @@ async def test_another_machine_is_asked_once_in_a_while_for_all(banking: Banking
     asked.append("lost")
     now[0] += 2_000_000
     assert await states() == after
-    assert await resources.listed(banking.session) == []
+    assert await resources.list_resources(banking.session) == []
 
 
 async def test_what_is_no_file_is_no_document(banking: Banking, resources: BankResources) -> None:
@@ -179,7 +179,7 @@ async def test_what_is_no_file_is_no_document(banking: Banking, resources: BankR
         (banking.folder / name).mkdir(parents=True)
         with pytest.raises(NotFound):
             await resources.read(banking.session, f"memory-bank://{name}")
-        assert await resources.state(banking.session, f"memory-bank://{name}") == NotFound.code
+        assert await resources.read_state(banking.session, f"memory-bank://{name}") == NotFound.code
 
 
 async def test_a_document_says_by_its_first_bytes_how_it_is_read(
@@ -193,11 +193,14 @@ async def test_a_document_says_by_its_first_bytes_how_it_is_read(
 async def test_a_document_that_is_too_large_for_one_message_is_refused(
     banking: Banking, resources: BankResources
 ) -> None:
-    banking.put("large.md", b"x" * (MOST_READ + 1))
+    banking.put("large.md", b"x" * (MAX_READ_BYTES + 1))
     with pytest.raises(Refused, match="16,777,217 bytes"):
         await resources.read(banking.session, "memory-bank://large.md")
-    banking.put("large.md", b"x" * MOST_READ)
-    assert len((await resources.read(banking.session, "memory-bank://large.md")).text) == MOST_READ
+    banking.put("large.md", b"x" * MAX_READ_BYTES)
+    assert (
+        len((await resources.read(banking.session, "memory-bank://large.md")).text)
+        == MAX_READ_BYTES
+    )
 
 
 async def test_many_who_ask_another_machine_at_once_share_a_look(banking: Banking) -> None:
@@ -207,7 +210,7 @@ async def test_many_who_ask_another_machine_at_once_share_a_look(banking: Bankin
     resources = BankResources(banks, lambda: 0)
     banking.put("progress.md", "x")
     uris = ["memory-bank://progress.md", "memory-bank://active-context.md"] * 5
-    states = await asyncio.gather(*(resources.state(banking.session, uri) for uri in uris))
+    states = await asyncio.gather(*(resources.read_state(banking.session, uri) for uri in uris))
     assert len(set(states)) == 2
     assert asked == ["list"]
 
@@ -222,11 +225,13 @@ async def test_a_machine_that_does_not_answer_is_not_asked_for_each_document(
     resources = BankResources(banks, lambda: now[0])
     banking.put("progress.md", "x")
     uri = "memory-bank://progress.md"
-    assert [await resources.state(banking.session, uri) for _ in range(3)] == ["unavailable"] * 3
+    assert [await resources.read_state(banking.session, uri) for _ in range(3)] == [
+        "unavailable"
+    ] * 3
     asked.remove("lost")
-    assert await resources.state(banking.session, uri) == "unavailable"
+    assert await resources.read_state(banking.session, uri) == "unavailable"
     now[0] += 2_000_000
-    assert await resources.state(banking.session, uri) != "unavailable"
+    assert await resources.read_state(banking.session, uri) != "unavailable"
     assert asked == ["list"]
 
 
@@ -237,4 +242,6 @@ async def test_a_remote_document_is_watched_under_any_spelling(banking: Banking)
     banking.put("Notes.md", "x")
     here = BankResources(banking.banks, lambda: 0)
     uri = "memory-bank://notes"
-    assert await resources.state(banking.session, uri) == await here.state(banking.session, uri)
+    assert await resources.read_state(banking.session, uri) == await here.read_state(
+        banking.session, uri
+    )

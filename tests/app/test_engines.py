@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 
 from database_places import SERVERS, named
-from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
-from everkept.core.runtime import install_hint
-from everkept.core.times import now
+from everkept.app.engines import (
+    StrandedWrites,
+    find_standby,
+    find_stranded_writes,
+    format_command,
+    make_library,
+)
+from everkept.core.runtime import format_install_hint
+from everkept.core.times import read_clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
-from everkept.errors import StoreAway
-from everkept.settings import Settings, load
+from everkept.errors import StoreUnreachable
+from everkept.settings import Settings, read_settings
 from server_processes import INITIALIZE
 from surreal_server import PASSWORD
 
@@ -41,7 +47,7 @@ def settings_of(folder: Path, **flags: Any) -> Settings:
     environment = {"EVERKEPT_DATABASE_PASSWORD": PASSWORD} if "database_user" in flags else {}
     if flags.get("database_url", "").startswith("postgres"):
         environment = {"EVERKEPT_DATABASE_USER": "postgres"}
-    return load({"data_dir": folder, "config": "none", **flags}, environment)
+    return read_settings({"data_dir": folder, "config": "none", **flags}, environment)
 
 
 def everkept(
@@ -90,7 +96,7 @@ MODES: list[tuple[dict[str, str], str, str, str]] = [
 async def test_a_library_says_what_it_is_and_touches_nothing_before_it_is_asked(
     tmp_path: Path, flags: dict[str, str], engine: str, mode: str, place: str
 ) -> None:
-    library = make_library(settings_of(tmp_path, **flags), now)
+    library = make_library(settings_of(tmp_path, **flags), read_clock)
     condition = library.condition
     assert (condition.engine, condition.mode) == (engine, mode)
     assert Path(condition.place) == Path(place.format(folder=tmp_path))
@@ -112,13 +118,13 @@ async def test_what_is_stored_in_a_mode_on_this_machine_is_found_again(
     tmp_path: Path, flags: dict[str, str]
 ) -> None:
     settings = settings_of(tmp_path, **flags)
-    library = make_library(settings, now)
+    library = make_library(settings, read_clock)
     await library.create("shop", "about it")
-    assert [project.name for project in await library.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
     await library.close()
-    again = make_library(settings, now)
+    again = make_library(settings, read_clock)
     is_kept = settings.deployment_mode == "embedded-file"
-    assert len(await again.projects()) == is_kept
+    assert len(await again.list_projects()) == is_kept
     await again.close()
 
 
@@ -126,10 +132,11 @@ async def test_what_is_stored_in_a_mode_on_this_machine_is_found_again(
 async def test_two_programs_share_what_a_server_keeps(tmp_path: Path, server: str) -> None:
     places = named(server)
     one, other = (
-        make_library(settings_of(tmp_path / name, **places), now) for name in ("one", "other")
+        make_library(settings_of(tmp_path / name, **places), read_clock)
+        for name in ("one", "other")
     )
     await one.create("shop", "about it")
-    assert [project.name for project in await other.projects()] == ["shop"]
+    assert [project.name for project in await other.list_projects()] == ["shop"]
     assert other.condition.version
     await one.close()
     await other.close()
@@ -139,9 +146,11 @@ async def test_two_programs_share_what_a_server_keeps(tmp_path: Path, server: st
 async def test_where_nothing_stands_by_a_server_that_is_away_is_an_error(
     tmp_path: Path, address: str
 ) -> None:
-    library = make_library(settings_of(tmp_path, database_url=address), now, standing_by=False)
-    with pytest.raises(StoreAway):
-        await library.projects()
+    library = make_library(
+        settings_of(tmp_path, database_url=address), read_clock, standing_by=False
+    )
+    with pytest.raises(StoreUnreachable):
+        await library.list_projects()
     await library.close()
     assert made_in(tmp_path) == []
 
@@ -151,23 +160,23 @@ async def test_what_stands_by_answers_for_a_server_that_is_away(
     tmp_path: Path, address: str
 ) -> None:
     settings = settings_of(tmp_path, database_url=address)
-    library = make_library(settings, now)
+    library = make_library(settings, read_clock)
     await library.create("shop", "about it")
-    assert [project.name for project in await library.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
     assert (library.condition.status, library.condition.waiting) == ("reconnecting", 1)
     await library.close()
-    standby = standby_of(settings)
+    standby = find_standby(settings)
     assert standby is not None
-    assert await standby.counts() == (1, 0)
+    assert await standby.count_writes() == (1, 0)
     assert standby.replica.is_dir()
 
 
 async def test_only_a_server_can_be_away(tmp_path: Path) -> None:
     for flags in ({}, {"engine": "surreal"}, {"deployment_mode": "embedded-memory"}):
-        assert standby_of(settings_of(tmp_path, **flags)) is None
-    standby = standby_of(settings_of(tmp_path, database_url=NOBODY))
+        assert find_standby(settings_of(tmp_path, **flags)) is None
+    standby = find_standby(settings_of(tmp_path, database_url=NOBODY))
     assert standby is not None
-    assert await standby.counts() == (0, 0)
+    assert await standby.count_writes() == (0, 0)
     assert made_in(tmp_path) == []
 
 
@@ -207,7 +216,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     ended = everkept(*command, *places, hidden="surrealdb")
     assert ended.returncode == 1
     assert "needs the package surrealdb, which is not installed" in ended.stderr
-    assert install_hint("surreal") in ended.stderr
+    assert format_install_hint("surreal") in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -217,13 +226,13 @@ def test_what_postgresql_needs_is_named_with_what_installs_it(tmp_path: Path) ->
     ended = everkept("status", *places, hidden="psycopg")
     assert ended.returncode == 1
     assert "The engine postgres needs the package psycopg" in ended.stderr
-    assert install_hint("postgres") in ended.stderr
+    assert format_install_hint("postgres") in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def waiting_for(settings: Settings, writes: int = 1) -> Path:
     """Leaves writes in the journal of a server that a setting named once."""
-    standby = standby_of(settings)
+    standby = find_standby(settings)
     assert standby is not None
 
     async def run() -> None:
@@ -241,27 +250,27 @@ def test_what_waits_for_a_server_that_is_not_used_any_more_is_told(tmp_path: Pat
     folder = waiting_for(old, 3)
     (folder / "address").write_text("ws://old:8000 (memory/default)\n", encoding="utf-8")
     for flags in ({}, {"database_url": NOBODY}, {"engine": "surreal"}):
-        [left] = asyncio.run(left_elsewhere(settings_of(tmp_path, **flags)))
+        [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path, **flags)))
         assert (left.waiting, left.set_aside) == (3, 0)
         assert "Writes for ws://old:8000 (memory/default) are still" in left.sentence
         assert "3 waiting" in left.sentence
         where = f"--data-dir {tmp_path} --database-url ws://old:8000"
         assert f"`everkept status {where}` brings over" in left.hint
         assert f"`everkept journal {where}` shows it" in left.hint
-    assert asyncio.run(left_elsewhere(old)) == []
+    assert asyncio.run(find_stranded_writes(old)) == []
 
 
 def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> None:
     old = settings_of(tmp_path, database_url=NOBODY_EITHER, database_user="ada", namespace="team")
     waiting_for(old)
-    library = make_library(old, now)
+    library = make_library(old, read_clock)
 
     async def used() -> None:
-        await library.projects()
+        await library.list_projects()
         await library.close()
 
     asyncio.run(used())
-    [left] = asyncio.run(left_elsewhere(settings_of(tmp_path)))
+    [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path)))
     where = f"--data-dir {tmp_path} --database-url {NOBODY_EITHER} --database-user ada"
     assert left.hint.startswith(
         "With EVERKEPT_NAMESPACE=team and EVERKEPT_DATABASE_PASSWORD set, "
@@ -282,12 +291,12 @@ def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> No
 def test_an_advised_command_runs_in_the_shell_of_the_platform(
     word: str, posix: str, windows: str
 ) -> None:
-    assert typed(["--data-dir", word], "linux") == f"--data-dir {posix}"
-    assert typed(["--data-dir", word], "win32") == f"--data-dir {windows}"
+    assert format_command(["--data-dir", word], "linux") == f"--data-dir {posix}"
+    assert format_command(["--data-dir", word], "win32") == f"--data-dir {windows}"
 
 
 def test_on_windows_the_advice_is_for_its_own_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = Left("ws://old:8000 (memory/default)", "/home/Ada L/standby/one", 1, 0)
+    left = StrandedWrites("ws://old:8000 (memory/default)", "/home/Ada L/standby/one", 1, 0)
     for platform, quote in (("linux", "'"), ("win32", '"')):
         monkeypatch.setattr(sys, "platform", platform)
         folder = Path("/home/Ada L")
@@ -299,14 +308,14 @@ def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(
 ) -> None:
     folder = waiting_for(settings_of(tmp_path, database_url="ws://old:8000"))
     waiting_for(settings_of(tmp_path, database_url="ws://older:8000"), 0)
-    [left] = asyncio.run(left_elsewhere(settings_of(tmp_path)))
+    [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path)))
     assert "another database" in left.sentence
     assert str(folder) in left.sentence
     assert "ADDRESS" in left.hint
 
 
 def test_nothing_is_made_to_look_for_what_is_left(tmp_path: Path) -> None:
-    assert asyncio.run(left_elsewhere(settings_of(tmp_path, database_url=NOBODY))) == []
+    assert asyncio.run(find_stranded_writes(settings_of(tmp_path, database_url=NOBODY))) == []
     assert made_in(tmp_path) == []
 
 
@@ -318,10 +327,10 @@ async def test_what_stands_by_says_whom_it_stands_in_for(
     tmp_path: Path, address: str, name: str
 ) -> None:
     settings = settings_of(tmp_path, database_url=address)
-    library = make_library(settings, now)
-    await library.projects()
+    library = make_library(settings, read_clock)
+    await library.list_projects()
     await library.close()
-    standby = standby_of(settings)
+    standby = find_standby(settings)
     assert standby is not None
     assert standby.address == name
 
@@ -329,7 +338,7 @@ async def test_what_stands_by_says_whom_it_stands_in_for(
 @pytest.mark.parametrize("flags", [{}, {"engine": "surreal"}, {"database_url": NOBODY}])
 async def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path, flags: dict[str, str]) -> None:
     data = tmp_path / "above" / "data"
-    library = make_library(settings_of(data, **flags), now)
+    library = make_library(settings_of(data, **flags), read_clock)
     await library.create("shop", "")
     await library.close()
     folders = [data, *(each for each in data.rglob("*") if each.is_dir())]

@@ -2,21 +2,21 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.engines import address_in, name_of, settings_of
+from everkept.app.engines import format_place, load_address_settings, parse_address
 from everkept.errors import InvalidInput
-from everkept.settings import load
+from everkept.settings import read_settings
 
 SIGNED_IN = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 FLAGS = {"data_dir": Path("here"), "config": "none"}
-SETTINGS = load(FLAGS, {})
+SETTINGS = read_settings(FLAGS, {})
 
 
 def test_a_folder_of_either_engine_is_named() -> None:
     for engine in ("sqlite", "surreal"):
-        named = settings_of(f"{engine}:some/where", FLAGS, {})
+        named = load_address_settings(f"{engine}:some/where", FLAGS, {})
         assert (named.engine, named.deployment_mode) == (engine, "embedded-file")
         assert named.data_dir == Path("some/where").absolute()
-        assert name_of(named) == f"{engine}:{named.data_dir}"
+        assert format_place(named) == f"{engine}:{named.data_dir}"
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_a_folder_of_either_engine_is_named() -> None:
     ],
 )
 def test_a_server_is_named_by_its_address(address: str, mode: str) -> None:
-    named = settings_of(address, FLAGS, {})
+    named = load_address_settings(address, FLAGS, {})
     assert (named.engine, named.deployment_mode, named.database_url) == ("surreal", mode, address)
-    assert name_of(named) == f"{address} (memory/default)"
+    assert format_place(named) == f"{address} (memory/default)"
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_a_server_is_named_by_its_address(address: str, mode: str) -> None:
     ],
 )
 def test_a_database_of_postgresql_is_named_by_its_address(address: str, mode: str) -> None:
-    named = settings_of(address, FLAGS, SIGNED_IN | {"EVERKEPT_NAMESPACE": "ours"})
+    named = load_address_settings(address, FLAGS, SIGNED_IN | {"EVERKEPT_NAMESPACE": "ours"})
     assert (named.engine, named.deployment_mode, named.database_url) == ("postgres", mode, address)
-    assert name_of(named) == f"{address} (ours)"
-    assert address_in(name_of(named)) == address
+    assert format_place(named) == f"{address} (ours)"
+    assert parse_address(format_place(named)) == address
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_database_of_postgresql_is_named_by_its_address(address: str, mode: st
 def test_a_place_is_named_whatever_else_the_settings_say(
     address: str, engine: str, environment: dict[str, str]
 ) -> None:
-    named = settings_of(address, FLAGS, SIGNED_IN | environment)
+    named = load_address_settings(address, FLAGS, SIGNED_IN | environment)
     assert named.engine == engine
     assert named.database_url in (address, None)
 
@@ -72,27 +72,27 @@ def test_a_place_is_named_whatever_else_the_settings_say(
 @pytest.mark.parametrize("address", ["", "sqlite:", "surreal: ", "ws://", "mysql://x/y", "/tmp/x"])
 def test_what_names_no_place_is_refused_with_the_forms(address: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        settings_of(address, FLAGS, {})
+        load_address_settings(address, FLAGS, {})
     assert caught.value.hint or "ws" in str(caught.value)
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidInput) as caught:
-        settings_of("ws://root:hunter2@localhost:8000", FLAGS, {})
+        load_address_settings("ws://root:hunter2@localhost:8000", FLAGS, {})
     assert "hunter2" not in str(caught.value)
 
 
 def test_what_the_settings_say_themselves_has_a_name_too() -> None:
-    assert name_of(SETTINGS) == f"sqlite:{SETTINGS.data_dir}"
-    in_memory = load({**FLAGS, "deployment_mode": "embedded-memory"}, {})
-    assert name_of(in_memory) == "memory"
+    assert format_place(SETTINGS) == f"sqlite:{SETTINGS.data_dir}"
+    in_memory = read_settings({**FLAGS, "deployment_mode": "embedded-memory"}, {})
+    assert format_place(in_memory) == "memory"
 
 
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_a_mistake_is_told_with_the_option_that_has_it(option: str) -> None:
     for address, part in (("postgresql://there/team", "--database-user"), ("ws://", "ws://")):
         with pytest.raises(InvalidInput) as caught:
-            settings_of(address, FLAGS, {}, named_by=option)
+            load_address_settings(address, FLAGS, {}, named_by=option)
         assert caught.value.facts["argument"] == option
         assert caught.value.message.startswith(f"`{option}` is ")
         assert part in caught.value.message
@@ -100,5 +100,5 @@ def test_a_mistake_is_told_with_the_option_that_has_it(option: str) -> None:
 
 def test_a_mistake_elsewhere_is_told_as_it_is() -> None:
     with pytest.raises(InvalidInput) as caught:
-        settings_of("postgresql://there/team", {**FLAGS, "database_user": ""}, {})
+        load_address_settings("postgresql://there/team", {**FLAGS, "database_user": ""}, {})
     assert caught.value.facts["argument"] == "--database-user"

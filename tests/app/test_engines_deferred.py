@@ -29,8 +29,8 @@ async def test_the_first_question_makes_it_and_all_go_to_the_same_one() -> None:
     library = DeferredLibrary(making, FAR)
     await library.create("shop", description="about it")
     [made] = making.made
-    assert [project.name for project in await library.projects()] == ["shop"]
-    assert [project.name for project in await made.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
+    assert [project.name for project in await made.list_projects()] == ["shop"]
     assert library.condition == NEAR
     await library.close()
     assert len(making.made) == 1

@@ -31,7 +31,7 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(b"\xff\xfe", "UTF-8"), (b" " * (gateway_file.LARGEST + 1), "bytes"), (b"", "line 1")],
+    [(b"\xff\xfe", "UTF-8"), (b" " * (gateway_file.MAX_FILE_BYTES + 1), "bytes"), (b"", "line 1")],
 )
 def test_what_is_no_such_file_is_refused_by_name(tmp_path: Path, content: bytes, word: str) -> None:
     path = tmp_path / "tools.json"
@@ -50,11 +50,11 @@ def test_a_folder_and_nothing_at_all_are_no_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_written_again_is_another(tmp_path: Path) -> None:
     path = tmp_path / "tools.json"
-    assert gateway_file.state(path) is None
+    assert gateway_file.read_state(path) is None
     path.write_text(GOOD, "utf-8")
-    first = gateway_file.state(path)
-    assert first == gateway_file.state(path)
+    first = gateway_file.read_state(path)
+    assert first == gateway_file.read_state(path)
     new = tmp_path / "new.json"
     new.write_text(GOOD, "utf-8")
     new.replace(path)
-    assert gateway_file.state(path) != first
+    assert gateway_file.read_state(path) != first

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from everkept.app.gateway_file import Server, overview, plain_secrets
-from everkept.core.mcp import Endpoint, Launch, Reach, Usage
+from everkept.app.gateway_file import GatewayServer, find_plain_secrets, read_overview
+from everkept.core.mcp import ToolUsage, UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.engines.memory.library import MemoryLibrary
 from records import DAY_ONE
 
@@ -27,13 +27,13 @@ def tool(name: str) -> dict[str, Any]:
 
 
 async def test_without_a_file_and_without_calls_there_is_nothing_to_tell() -> None:
-    assert await overview(None, MemoryLibrary()) is None
+    assert await read_overview(None, MemoryLibrary()) is None
 
 
 async def test_calls_are_told_when_the_file_is_gone() -> None:
     library = MemoryLibrary()
-    await library.add_usage([Usage("search", 1, 0, 2.0, 2.0, DAY_ONE)])
-    seen = await overview(None, library)
+    await library.add_usage([ToolUsage("search", 1, 0, 2.0, 2.0, DAY_ONE)])
+    seen = await read_overview(None, library)
     assert seen is not None
     assert (seen.config, seen.fault, list(seen.upstreams)) == (None, None, [])
     assert [usage.tool for usage in seen.tools] == ["search"]
@@ -44,11 +44,13 @@ async def test_servers_are_told_without_what_looks_like_a_secret(tmp_path: Path)
         "notes": {"command": "npx", "args": ["-y", "notes", "--api-key", KEY], "passThrough": True},
         "web": {"url": f"https://example.com:8443/s3cret/mcp?t={KEY}#x", "passThrough": True},
     }
-    seen = await overview(written(tmp_path / "tools.json", upstreams=upstreams), MemoryLibrary())
+    seen = await read_overview(
+        written(tmp_path / "tools.json", upstreams=upstreams), MemoryLibrary()
+    )
     assert seen is not None
     assert seen.fault is None
     notes, web = seen.upstreams
-    assert web == Server("web", "http", "https://example.com:8443")
+    assert web == GatewayServer("web", "http", "https://example.com:8443")
     assert (notes.name, notes.way) == ("notes", "stdio")
     assert notes.reached.startswith("npx -y notes --api-key ")
     assert KEY not in notes.reached
@@ -58,8 +60,10 @@ async def test_tools_that_were_never_called_come_behind_the_others(tmp_path: Pat
     tools = [tool(name) for name in ("c", "b", "a")]
     path = written(tmp_path / "tools.json", upstream={"command": "server"}, tools=tools)
     library = MemoryLibrary()
-    await library.add_usage([Usage("b", 2, 1, 3.0, 2.0, DAY_ONE), Usage("gone", 1, 0, 1, 1, 0)])
-    seen = await overview(path, library)
+    await library.add_usage(
+        [ToolUsage("b", 2, 1, 3.0, 2.0, DAY_ONE), ToolUsage("gone", 1, 0, 1, 1, 0)]
+    )
+    seen = await read_overview(path, library)
     assert seen is not None
     assert [(usage.tool, usage.calls) for usage in seen.tools] == [
         ("b", 2),
@@ -74,8 +78,8 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_line(tmp_path: Path, 
     path = tmp_path / "tools.json"
     path.write_text(text, "utf-8")
     library = MemoryLibrary()
-    await library.add_usage([Usage("search", 1, 0, 2.0, 2.0, DAY_ONE)])
-    seen = await overview(path, library)
+    await library.add_usage([ToolUsage("search", 1, 0, 2.0, 2.0, DAY_ONE)])
+    seen = await read_overview(path, library)
     assert seen is not None
     assert seen.fault is not None
     assert f"{path}, line " in seen.fault
@@ -85,14 +89,14 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_line(tmp_path: Path, 
 async def test_a_name_that_is_taken_is_a_fault(tmp_path: Path) -> None:
     upstream = {"command": "server"}
     path = written(tmp_path / "tools.json", upstream=upstream, tools=[tool("recall")])
-    seen = await overview(path, MemoryLibrary(), {"recall"})
+    seen = await read_overview(path, MemoryLibrary(), {"recall"})
     assert seen is not None
     assert f"{path}, line 1" in str(seen.fault)
     assert "recall" in str(seen.fault)
 
 
 async def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
-    seen = await overview(tmp_path / "tools.json", MemoryLibrary())
+    seen = await read_overview(tmp_path / "tools.json", MemoryLibrary())
     assert seen is not None
     assert str(tmp_path / "tools.json") in str(seen.fault)
 
@@ -100,16 +104,19 @@ async def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "expected"),
     [
-        (Launch("npx", ("-y", "x"), {"API_KEY": KEY, "PLACE": "/x"}), ["API_KEY"]),
-        (Launch("npx", ("--token", "abcdefgh1234")), ["args"]),
-        (Launch("npx", env={"API_KEY": "${MY_KEY}"}), []),
-        (Endpoint("https://x.y/mcp", {"Authorization": f"Bearer {KEY}"}), ["Authorization"]),
-        (Endpoint("https://x.y/mcp", {"Authorization": "Bearer ${MY_KEY}"}), []),
-        (Endpoint(f"https://x.y/mcp?api_key={KEY}"), ["url"]),
+        (UpstreamProgram("npx", ("-y", "x"), {"API_KEY": KEY, "PLACE": "/x"}), ["API_KEY"]),
+        (UpstreamProgram("npx", ("--token", "abcdefgh1234")), ["args"]),
+        (UpstreamProgram("npx", env={"API_KEY": "${MY_KEY}"}), []),
+        (
+            UpstreamEndpoint("https://x.y/mcp", {"Authorization": f"Bearer {KEY}"}),
+            ["Authorization"],
+        ),
+        (UpstreamEndpoint("https://x.y/mcp", {"Authorization": "Bearer ${MY_KEY}"}), []),
+        (UpstreamEndpoint(f"https://x.y/mcp?api_key={KEY}"), ["url"]),
     ],
     ids=str,
 )
 def test_secrets_that_stand_in_the_file_are_named(
-    way: Launch | Endpoint, expected: list[str]
+    way: UpstreamProgram | UpstreamEndpoint, expected: list[str]
 ) -> None:
-    assert plain_secrets(Reach("notes", way)) == expected
+    assert find_plain_secrets(UpstreamSettings("notes", way)) == expected

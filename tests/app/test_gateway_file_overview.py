@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.gateway_file import names_beside
+from everkept.app.gateway_file import list_own_names
 from everkept.settings import Settings
 from everkept.values import replace
 
@@ -13,7 +13,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_names_are_those_of_the_toolsets_that_are_served(settings: Settings) -> None:
-    names = names_beside(settings)
+    names = list_own_names(settings)
     assert "store_memory" in names
     assert "search_nodes" not in names
     assert not settings.data_dir.exists()
@@ -22,9 +22,9 @@ def test_names_are_those_of_the_toolsets_that_are_served(settings: Settings) -> 
 def test_names_of_tools_that_write_are_taken_where_only_reading_is_allowed(
     settings: Settings,
 ) -> None:
-    assert names_beside(replace(settings, read_only=True)) == names_beside(settings)
+    assert list_own_names(replace(settings, read_only=True)) == list_own_names(settings)
 
 
 @pytest.mark.parametrize("toolsets", ["gateway", "memories"])
 def test_no_name_is_taken_where_either_is_served_alone(settings: Settings, toolsets: str) -> None:
-    assert names_beside(replace(settings, toolsets=toolsets)) == set()
+    assert list_own_names(replace(settings, toolsets=toolsets)) == set()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from everkept.app import gateway as module
-from everkept.app.gateway import FAULTY, Gateway
-from everkept.core.mcp import Reach
-from everkept.core.times import now
+from everkept.app.gateway import FAULT_INSTRUCTIONS, Gateway
+from everkept.core.mcp import UpstreamSettings
+from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, UpstreamUnavailable
-from everkept.tools.tool import Result, Tool, Toolset
+from everkept.tools.tool import Tool, ToolResult, Toolset
 from gateways import Asked, MemoryUpstream, a_call, echo, listing, said
 from server_processes import HANG
 
@@ -47,10 +47,10 @@ class Server(MemoryUpstream):
     is_closed = False
     is_there: asyncio.Event | None = None
 
-    async def tools(self) -> list[JSON]:
+    async def list_tools(self) -> list[JSON]:
         if self.is_there is not None:
             await self.is_there.wait()
-        return await super().tools()
+        return await super().list_tools()
 
     async def close(self) -> None:
         self.is_closed = True
@@ -67,7 +67,7 @@ class Bench:
         self.answer: Callable[[Asked], Any] = echo
         self.counts = Counts()
         self.taken: set[str] = set()
-        self.gateway = Gateway(path, self._open, self.counts, now, lambda: self.taken)
+        self.gateway = Gateway(path, self._open, self.counts, read_clock, lambda: self.taken)
 
     def write(self, *tools: JSON, **more: Any) -> None:
         """As editors do: whole, in the place of what was there."""
@@ -82,13 +82,13 @@ class Bench:
         new.replace(self.path)
 
     def names(self) -> list[str]:
-        return [tool.name for tool in self.gateway.tools()]
+        return [tool.name for tool in self.gateway.list_tools()]
 
-    async def call(self, name: str, **arguments: Any) -> Result:
-        tool = next(tool for tool in self.gateway.tools() if tool.name == name)
+    async def call(self, name: str, **arguments: Any) -> ToolResult:
+        tool = next(tool for tool in self.gateway.list_tools() if tool.name == name)
         return await tool.run(a_call(name), arguments)
 
-    def _open(self, reach: Reach) -> Server:
+    def _open(self, reach: UpstreamSettings) -> Server:
         upstream = Server(reach.name, self.listings.get(reach.name, []), self.answer)
         self.opened.append(upstream)
         return upstream
@@ -108,7 +108,7 @@ async def watched(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[asyncio.Queue[None], None]:
     """While the file is watched, as a server does; the queue gets each word of a change."""
-    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.01)
     told: asyncio.Queue[None] = asyncio.Queue()
     end = bench.gateway.on_change(lambda: told.put_nowait(None))
     bench.gateway.start(at_once=True)
@@ -163,14 +163,14 @@ async def test_a_file_that_is_missing_or_wrong_is_told_with_its_place(bench: Ben
     assert error.value.facts["file"] == str(bench.path)
     assert error.value.facts["line"] == 3
     assert "line 3" in error.value.message
-    assert wrong.tools() == []
-    assert wrong.instructions == FAULTY
+    assert wrong.list_tools() == []
+    assert wrong.instructions == FAULT_INSTRUCTIONS
 
 
 async def test_a_name_of_ours_is_a_fault_of_the_file(bench: Bench) -> None:
     bench.taken = {"memory__search"}
     bench.write(SEARCH)
-    assert bench.gateway.instructions == FAULTY
+    assert bench.gateway.instructions == FAULT_INSTRUCTIONS
     with pytest.raises(InvalidInput, match="memory__search") as error:
         bench.gateway.check()
     assert error.value.facts["line"] > 1
@@ -198,7 +198,7 @@ async def test_a_file_that_became_wrong_leaves_what_was(
         await until(lambda: bench.gateway.fault is not None)
         assert str(bench.path) in caplog.text
         assert (await bench.call("memory__search", query="x")).wire is not None
-        assert bench.gateway.instructions == FAULTY
+        assert bench.gateway.instructions == FAULT_INSTRUCTIONS
         assert told.empty()
         bench.write(SEARCH | {"name": "memory__find"})
         await told.get()
@@ -304,8 +304,8 @@ async def test_a_server_that_never_answered_is_why_its_tools_are_not_there(bench
     await bench.gateway.refresh()
     assert bench.names() == ["fetch"]
     assert list(bench.gateway.failures) == ["notes"]
-    assert bench.gateway.failure_behind("notes_add") is bench.gateway.failures["notes"]
-    assert bench.gateway.failure_behind("unknown") is None
+    assert bench.gateway.find_failure("notes_add") is bench.gateway.failures["notes"]
+    assert bench.gateway.find_failure("unknown") is None
 
 
 async def test_a_server_that_fails_keeps_the_tools_it_had(bench: Bench) -> None:
@@ -315,7 +315,7 @@ async def test_a_server_that_fails_keeps_the_tools_it_had(bench: Bench) -> None:
     await bench.opened[0].close()
     await bench.gateway.refresh()
     assert bench.names() == ["notes_add"]
-    assert bench.gateway.failure_behind("notes_more") is None
+    assert bench.gateway.find_failure("notes_more") is None
     with pytest.raises(UpstreamUnavailable):
         await bench.call("notes_add")
 
@@ -432,15 +432,17 @@ async def test_a_passed_name_that_is_taken_is_left_out_and_said(
 async def test_beside_others_those_come_first_and_only_readers_where_nothing_may_be_written(
     bench: Bench,
 ) -> None:
-    async def run(*_: Any) -> Result:
-        return Result({}, "")
+    async def run(*_: Any) -> ToolResult:
+        return ToolResult({}, "")
 
     reads = {"annotations": {"readOnlyHint": True}}
     bench.write(SEARCH | reads, SEARCH | {"name": "memory__add"})
     own = Toolset([Tool("recall", "Finds.", {"type": "object"}, run)])
     gateway = bench.gateway
-    every = [tool.name for tool in gateway.beside(own, only_reads=False)]
+    every = [tool.name for tool in gateway.combine_tools(own, only_reads=False)]
     assert every == ["recall", "memory__search", "memory__add"]
-    readers = [tool.name for tool in gateway.beside(own, only_reads=True)]
+    readers = [tool.name for tool in gateway.combine_tools(own, only_reads=True)]
     assert readers == ["recall", "memory__search"]
-    assert gateway.beside(own, only_reads=True) is gateway.beside(own, only_reads=True)
+    assert gateway.combine_tools(own, only_reads=True) is gateway.combine_tools(
+        own, only_reads=True
+    )

@@ -6,11 +6,11 @@ import pytest
 
 from assistant import Assistant, Time
 from bank_search import Searched, searched_in
-from everkept.app.search import NAMED, BankFinder, GraphFinder, MemoryFinder
-from everkept.core.answers import Finder, Finding, SearchType
+from everkept.app.search import NAME_SCORE, BankFinder, GraphFinder, MemoryFinder
+from everkept.core.answers import Finder, SearchFinding, SearchType
 from everkept.core.ports import Library
 from everkept.core.project_rule import ProjectRule
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools
 from everkept.tools.tool import Toolset
@@ -19,13 +19,13 @@ MEANING: tuple[SearchType, ...] = ("semantic",)
 RELATIONS: tuple[SearchType, ...] = ("graph", "semantic")
 
 
-def call(session: str = "one") -> Call:
-    return Call(Session(client="test", id=session), "unified_memory_search")
+def call(session: str = "one") -> ToolCall:
+    return ToolCall(Session(client="test", id=session), "unified_memory_search")
 
 
 async def found(
     finder: Finder, query: str, ways: tuple[SearchType, ...] = MEANING, limit: int = 10
-) -> list[Finding]:
+) -> list[SearchFinding]:
     return (await finder.find(call(), query, ways, limit)).hits
 
 
@@ -76,14 +76,14 @@ async def test_the_stamp_of_memories_changes_with_them_and_with_the_session(
     assistant = Assistant(library)
     await assistant.store("tabs")
     finder = memories_of(assistant)
-    before = await finder.stamp(call())
-    assert await finder.stamp(call()) == before
-    assert await finder.stamp(call("two")) != before
+    before = await finder.get_stamp(call())
+    assert await finder.get_stamp(call()) == before
+    assert await finder.get_stamp(call("two")) != before
     await assistant.store("spaces")
-    after = await finder.stamp(call())
+    after = await finder.get_stamp(call())
     assert after != before
     await assistant.store("for everybody", "user")
-    assert await finder.stamp(call()) != after
+    assert await finder.get_stamp(call()) != after
 
 
 class Graphs:
@@ -91,11 +91,11 @@ class Graphs:
 
     def __init__(self, library: Library) -> None:
         self.choice = ProjectRule(library, configured="shop")
-        self.tools = Toolset(GraphTools(self.choice, Time()).tools())
+        self.tools = Toolset(GraphTools(self.choice, Time()).list_tools())
         self.finder = GraphFinder(self.choice)
 
     async def __call__(self, tool: str, **arguments: Any) -> None:
-        await self.tools.get(tool).run(Call(Session(), tool), arguments)
+        await self.tools.get(tool).run(ToolCall(Session(), tool), arguments)
 
     async def entity(self, name: str, *observations: str, kind: str = "service") -> None:
         made = {"name": name, "entity_type": kind, "observations": list(observations)}
@@ -126,7 +126,7 @@ async def test_entities_are_found_with_their_observations(graph: Graphs) -> None
 
 async def test_an_entity_that_the_question_names_is_nearly_sure(graph: Graphs) -> None:
     best = (await found(graph.finder, "what did we decide about billing"))[0]
-    assert (best.title, best.score) == ("Billing", NAMED)
+    assert (best.title, best.score) == ("Billing", NAME_SCORE)
 
 
 async def test_relations_are_found_where_the_graph_is_asked(graph: Graphs) -> None:
@@ -145,14 +145,14 @@ async def test_without_a_project_the_graph_has_nothing_and_that_is_no_error(
 ) -> None:
     finder = GraphFinder(ProjectRule(library))
     assert await found(finder, "anything", RELATIONS) == []
-    assert await finder.stamp(call()) == await finder.stamp(call())
+    assert await finder.get_stamp(call()) == await finder.get_stamp(call())
 
 
 async def test_the_stamp_of_the_graph_changes_with_it(graph: Graphs) -> None:
-    before = await graph.finder.stamp(call())
-    assert await graph.finder.stamp(call()) == before
+    before = await graph.finder.get_stamp(call())
+    assert await graph.finder.get_stamp(call()) == before
     await graph.entity("Mailer")
-    assert await graph.finder.stamp(call()) != before
+    assert await graph.finder.get_stamp(call()) != before
 
 
 @pytest.fixture
@@ -180,19 +180,19 @@ async def test_sections_of_the_bank_are_found(searched: Searched) -> None:
 async def test_where_there_is_no_bank_nothing_is_found_and_that_is_no_error(
     searched: Searched,
 ) -> None:
-    asked = Call(Session(bank=f"{searched.at.bank.address}-gone"), "x")
+    asked = ToolCall(Session(bank=f"{searched.at.bank.address}-gone"), "x")
     finder = bank_of(searched)
     with pytest.raises(NotFound):
-        await searched.at.banks.existing(asked)
+        await searched.at.banks.require_bank(asked)
     assert (await finder.find(asked, "redis", MEANING, 5)).hits == []
-    assert await finder.stamp(asked) is None
+    assert await finder.get_stamp(asked) is None
 
 
 async def test_the_stamp_of_the_bank_changes_with_its_files(searched: Searched) -> None:
     await searched.at.bank.files.write("techContext.md", b"# Tech\n")
     await searched("warm up")
     finder, asked = bank_of(searched), searched.at.call("x")
-    before = await finder.stamp(asked)
-    assert await finder.stamp(asked) == before
+    before = await finder.get_stamp(asked)
+    assert await finder.get_stamp(asked) == before
     await searched.at.bank.files.write("techContext.md", b"# Tech, and more\n")
-    assert await finder.stamp(asked) != before
+    assert await finder.get_stamp(asked) != before

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.search import folders_of_projects
-from everkept.core.projects import Project, key_of_workspace
+from everkept.app.search import map_project_folders
+from everkept.core.projects import Project, find_workspace_key
 from everkept.engines.memory.library import MemoryLibrary
 
 
@@ -15,12 +15,12 @@ def library() -> MemoryLibrary:
 async def project(library: MemoryLibrary, name: str, *folders: str) -> Project:
     made = await library.create(name, "")
     for folder in folders:
-        await library.assign_workspace(folder, made)
+        await library.link_workspace(folder, made)
     return made
 
 
 async def shared(library: MemoryLibrary, projects: list[Project], *folders: str) -> dict[str, str]:
-    found = await folders_of_projects(library, projects, folders)
+    found = await map_project_folders(library, projects, folders)
     return {folder: owner.name for folder, owner in found.items()}
 
 
@@ -54,7 +54,7 @@ async def test_folders_of_windows_are_known_anywhere(library: MemoryLibrary) -> 
 async def test_a_repository_in_a_shared_folder_that_has_no_project_goes_with_it(
     library: MemoryLibrary, tmp_path: Path
 ) -> None:
-    root = Path(key_of_workspace(str(tmp_path)) or "")
+    root = Path(find_workspace_key(str(tmp_path)) or "")
     shop = await project(library, "shop", str(root / "shop"))
     (root / "shop" / "src").mkdir(parents=True)
     (root / "worktree").mkdir()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from conversations import Written, assistant, tell
 from everkept.app.app import App
-from everkept.app.search import Shared
-from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
-from everkept.core.sessions import acting_as
+from everkept.app.search import SharedFindings
+from everkept.core.peers import HISTORY_TYPES, MEMORY_TYPES, PeerQuestion
+from everkept.core.sessions import act_as
 from everkept.values import as_dict
 from examples import examples
 from peer_servers import ME, neighbour
@@ -26,20 +26,20 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 async def grant(app: App, *names: str) -> None:
     for name in names:
-        await app.accounts.grant("me", await app.library.project(name), "read")
+        await app.accounts.grant("me", await app.library.get_project(name), "read")
 
 
-async def ask(app: App, query: str, *types: str, limit: int = 50) -> Shared:
-    with acting_as(ME):
-        return await app.sharing.search(PeerQuestion(query, types, limit))
+async def ask(app: App, query: str, *types: str, limit: int = 50) -> SharedFindings:
+    with act_as(ME):
+        return await app.shared_search.search(PeerQuestion(query, types, limit))
 
 
-def told(shared: Shared) -> str:
+def told(shared: SharedFindings) -> str:
     return json.dumps([as_dict(each) for each in shared.results] + shared.warnings)
 
 
 async def test_nothing_is_shared_before_something_is_granted(app: App) -> None:
-    assert await ask(app, "checkout waits for Redis") == Shared([], [])
+    assert await ask(app, "checkout waits for Redis") == SharedFindings([], [])
 
 
 async def test_what_is_granted_is_found_with_its_project_and_nothing_else(
@@ -57,7 +57,7 @@ async def test_what_is_granted_is_found_with_its_project_and_nothing_else(
 
 async def test_only_what_is_asked_for_is_given(app: App) -> None:
     await grant(app, "shop", "diary")
-    for types in (SAID_TYPES, KEPT_TYPES, ("memory",), ("conversation", "entity")):
+    for types in (HISTORY_TYPES, MEMORY_TYPES, ("memory",), ("conversation", "entity")):
         shared = await ask(app, "checkout waits for Redis", *types)
         assert shared.results
         assert {each.type for each in shared.results} <= set(types)
@@ -67,20 +67,28 @@ async def test_only_what_is_asked_for_is_given(app: App) -> None:
 async def test_asking_leaves_no_trace(app: App) -> None:
     await grant(app, "shop")
     _, store = await app.library.open("shop")
-    past = await app.library.history()
-    before = (await store.revision(), await past.revision(), await app.library.notes(""))
+    past = await app.library.open_history_store()
+    before = (
+        await store.get_revision(),
+        await past.get_revision(),
+        await app.library.list_notes(""),
+    )
     shared = await ask(app, "checkout waits for Redis")
     ids = [each.id for each in shared.results]
-    assert await store.accesses(ids) == {}
-    assert await app.library.searches() == []
-    assert (await store.revision(), await past.revision(), await app.library.notes("")) == before
+    assert await store.get_accesses(ids) == {}
+    assert await app.library.list_searches() == []
+    assert (
+        await store.get_revision(),
+        await past.get_revision(),
+        await app.library.list_notes(""),
+    ) == before
 
 
 async def test_a_project_that_is_off_archived_or_deleted_is_not_shared(app: App) -> None:
     await grant(app, "shop", "diary")
-    await app.library.switch("shop", off=True)
+    await app.library.set_off("shop", off=True)
     assert {each.project for each in (await ask(app, "checkout")).results} == {"diary"}
-    await app.library.switch("shop", off=False)
+    await app.library.set_off("shop", off=False)
     await app.library.archive("diary")
     assert {each.project for each in (await ask(app, "checkout")).results} == {"shop"}
     await app.library.delete("shop")
@@ -93,7 +101,7 @@ async def test_no_secret_and_no_place_on_the_disk_is_told(app: App, tmp_path: Pa
     folder = str((tmp_path / "shop").resolve())
     code = Written("def pay():\n    return Redis()", "python", f"{folder}/src/pay.py")
     await tell(
-        await app.library.history(),
+        await app.library.open_history_store(),
         "s9",
         assistant(f"Payment fails with {secret}", code=(code,)),
         project=folder,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from data_folders import filled
-from everkept.care.findings import Patient
-from everkept.core.times import now
-from everkept.settings import load
+from everkept.care.findings import CheckContext
+from everkept.core.times import read_clock
+from everkept.settings import read_settings
 
 
 @pytest.fixture
@@ -24,5 +24,5 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def patient(data: Path, home: Path) -> Patient:
-    return Patient(load({"data_dir": data, "config": "none"}, {}), now)
+def patient(data: Path, home: Path) -> CheckContext:
+    return CheckContext(read_settings({"data_dir": data, "config": "none"}, {}), read_clock)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_folders import backed_up, everything, filled, restored
-from everkept.care.archive import opened
+from everkept.care.archive import open_backup
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew
 from examples import examples
@@ -150,5 +150,5 @@ def test_no_cut_file_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     content = backup.read_bytes()
     cut = backup.with_name("cut.zip")
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(EverkeptError), opened(SqliteCare(cut.parent), cut):
+    with pytest.raises(EverkeptError), open_backup(SqliteCare(cut.parent), cut):
         pass

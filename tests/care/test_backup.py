@@ -8,9 +8,9 @@ import pytest
 
 from data_folders import backed_up, everything, restored, statement
 from everkept.care.backup import back_up
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.care import SqliteCare
-from everkept.engines.sqlite.snapshot import MARK
+from everkept.engines.sqlite.snapshot import LOCK_NAME
 from everkept.errors import InvalidInput, NotFound, StoreDamaged
 from processes import acting, said_by
 
@@ -83,7 +83,7 @@ def test_an_interruption_leaves_nothing(data: Path, file: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        back_up(SqliteCare(data), file, now, interrupt)
+        back_up(SqliteCare(data), file, read_clock, interrupt)
     assert names_beside(file) == {"data"}
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(data: Path, file: Path) -
         file.write_text("precious", encoding="utf-8")
 
     with pytest.raises(InvalidInput, match="already"):
-        back_up(SqliteCare(data), file, now, meddle)
+        back_up(SqliteCare(data), file, read_clock, meddle)
     assert file.read_text("utf-8") == "precious"
     assert names_beside(file) == {"data", "copy.zip"}
 
@@ -127,19 +127,19 @@ def test_a_move_that_a_crash_left_is_settled_first(data: Path, file: Path) -> No
 
 
 def test_where_the_last_one_is_can_be_asked(data: Path, file: Path) -> None:
-    assert SqliteCare(data).last_backup() is None
+    assert SqliteCare(data).find_last_backup() is None
     backed_up(data, file)
-    found = SqliteCare(data).last_backup()
+    found = SqliteCare(data).find_last_backup()
     assert found is not None
     assert found[0] == file
     (data / "_meta.db").write_bytes(b"scribbled over")
-    assert SqliteCare(data).last_backup() is None
+    assert SqliteCare(data).find_last_backup() is None
 
 
 def test_copies_that_a_killed_backup_left_go_with_the_next(data: Path, file: Path) -> None:
     with acting("care_actors:hold_scratch", file.parent) as actor:
         left = Path(actor.hear())
-        os.utime(left / MARK, (0, 0))
+        os.utime(left / LOCK_NAME, (0, 0))
         backed_up(data, file)
         assert names_beside(file) == {"data", "copy.zip", left.name}
         actor.kill()

@@ -13,8 +13,8 @@ from data_folders import (
     statement,
 )
 from everkept.care.backup import restore, restore_project
-from everkept.core.mcp import Usage
-from everkept.core.times import now
+from everkept.core.mcp import ToolUsage
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, Refused, Unavailable
@@ -51,12 +51,12 @@ def test_what_is_replaced_is_in_the_safety_copy(data: Path, file: Path, tmp_path
 def test_calls_are_counted_as_they_were_when_the_backup_was_made(
     data: Path, tmp_path: Path
 ) -> None:
-    once = Usage("search", 1, 0, 2.0, 2.0, 7)
+    once = ToolUsage("search", 1, 0, 2.0, 2.0, 7)
 
-    async def count() -> list[Usage]:
+    async def count() -> list[ToolUsage]:
         library = SqliteLibrary(data)
         await library.add_usage([once])
-        counted = await library.usage()
+        counted = await library.list_usage()
         await library.close()
         return counted
 
@@ -90,7 +90,7 @@ def test_projects_that_changed_their_state_since_come_back_as_they_were(
 def test_whoever_says_no_changes_nothing(data: Path, file: Path, tmp_path: Path) -> None:
     before = said_by("digests", data)
     outcome = restore(
-        SqliteCare(data), file, now, quiet, lambda _manifest, _safety: False, replace=True
+        SqliteCare(data), file, read_clock, quiet, lambda _manifest, _safety: False, replace=True
     )
     assert outcome is None
     assert said_by("digests", data) == before
@@ -146,8 +146,8 @@ def test_a_store_that_the_backup_lacks_is_empty_afterwards(data: Path, tmp_path:
 def test_a_folder_that_was_only_looked_into_counts_as_empty(file: Path, tmp_path: Path) -> None:
     async def look() -> None:
         library = SqliteLibrary(tmp_path / "fresh")
-        await library.projects()
-        await library.user()
+        await library.list_projects()
+        await library.open_user_store()
         await library.close()
 
     asyncio.run(look())
@@ -157,8 +157,8 @@ def test_a_folder_that_was_only_looked_into_counts_as_empty(file: Path, tmp_path
 def test_one_project_comes_back_beside_the_others(data: Path, file: Path) -> None:
     before = everything(data)["stores"]["shop"]
     statement(next((data / "projects").glob("*.db")), "UPDATE records SET text = 'spoiled'")
-    assert restore_project(SqliteCare(data), file, "shop", now) == ("shop-2", False)
-    assert restore_project(SqliteCare(data), file, "old", now) == ("old-2", False)
+    assert restore_project(SqliteCare(data), file, "shop", read_clock) == ("shop-2", False)
+    assert restore_project(SqliteCare(data), file, "old", read_clock) == ("old-2", False)
     found = everything(data)
     assert found["stores"]["shop-2"] == before
     assert found["archived"] == ["old"]
@@ -175,7 +175,7 @@ def test_one_project_comes_back_beside_the_others(data: Path, file: Path) -> Non
 
 def test_a_project_that_the_backup_lacks_is_named(data: Path, file: Path) -> None:
     with pytest.raises(NotFound, match="no project") as caught:
-        restore_project(SqliteCare(data), file, "shoop", now)
+        restore_project(SqliteCare(data), file, "shoop", read_clock)
     assert '"shop"' in str(caught.value)
     assert not [*data.glob("restoring-*")]
 
@@ -202,12 +202,12 @@ def test_after_a_restore_that_was_cut_short_only_another_one_helps(
         backed_up(data, tmp_path / "mixture.zip")
     assert command in str(refused.value)
     with pytest.raises(Unavailable) as refused:
-        restore_project(SqliteCare(data), file, "shop", now)
+        restore_project(SqliteCare(data), file, "shop", read_clock)
     assert command in str(refused.value)
     restored(data, file, replace=True, safety=tmp_path / "second.zip")
     assert not [*data.glob("restoring-*")]
     backed_up(data, tmp_path / "whole.zip")
-    assert restore_project(SqliteCare(data), file, "shop", now).name == "shop-2"
+    assert restore_project(SqliteCare(data), file, "shop", read_clock).name == "shop-2"
 
 
 @pytest.mark.parametrize("name", ["missing.zip", ""])

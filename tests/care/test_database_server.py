@@ -3,18 +3,24 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.engines import standby_of
+from everkept.app.engines import find_standby
 from everkept.care import database_server as module
-from everkept.care.database_server import LONGEST_SHOWN, Waiting, discard, retry, waiting
+from everkept.care.database_server import (
+    MAX_SHOWN_CHARACTERS,
+    JournalWrite,
+    discard_write,
+    list_journal_writes,
+    retry_write,
+)
 from everkept.core.ports import Token
 from everkept.core.projects import Project
 from everkept.core.records import Delete, Ref, Update
-from everkept.core.times import iso
+from everkept.core.times import format_iso
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby import journal_acts
 from everkept.engines.standby.journal import Journal
 from everkept.errors import NotFound, Refused
-from everkept.settings import Settings, load
+from everkept.settings import Settings, read_settings
 from everkept.values import replace
 from records import DAY_ONE, batch, entity, memory
 
@@ -24,13 +30,13 @@ SHOP = Project("id-shop", "shop", "", "active", DAY_ONE, DAY_ONE)
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     place = {"data_dir": tmp_path, "database_url": "ws://127.0.0.1:1"}
-    return load({**place, "config": "none"}, {})
+    return read_settings({**place, "config": "none"}, {})
 
 
 @pytest.fixture
 async def journal(settings: Settings) -> AsyncGenerator[Journal, None]:
     """What a server writes that found the database away."""
-    standby = standby_of(settings)
+    standby = find_standby(settings)
     assert standby is not None
     standby.folder.mkdir(parents=True)
     found = Journal(standby.journal)
@@ -43,7 +49,7 @@ def made_in(folder: Path) -> list[Path]:
 
 
 async def known_here(settings: Settings, project: Project) -> None:
-    standby = standby_of(settings)
+    standby = find_standby(settings)
     assert standby is not None
     replica = SqliteLibrary(standby.replica)
     await replica.create(project.name, "", project_id=project.id)
@@ -53,7 +59,7 @@ async def known_here(settings: Settings, project: Project) -> None:
 async def test_where_nothing_ever_waited_the_list_is_empty_and_nothing_is_made(
     settings: Settings, tmp_path: Path
 ) -> None:
-    assert await waiting(settings) == []
+    assert await list_journal_writes(settings) == []
     assert made_in(tmp_path) == []
 
 
@@ -62,19 +68,23 @@ async def test_a_write_is_told_with_its_store_its_time_and_its_beginning(
 ) -> None:
     await known_here(settings, SHOP)
     steps = batch(memory("Logins  are\nlimited"), entity("Ada"), at=DAY_ONE)
-    number = await journal.append(journal_acts.Commit(journal_acts.store_of(SHOP.id), steps))
-    [found] = await waiting(settings)
+    number = await journal.append(
+        journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps)
+    )
+    [found] = await list_journal_writes(settings)
     told = f"{steps.tool}: 2 steps"
-    assert found == Waiting(number, told, "shop", iso(DAY_ONE), content="Logins are limited; Ada")
+    assert found == JournalWrite(
+        number, told, "shop", format_iso(DAY_ONE), content="Logins are limited; Ada"
+    )
 
 
 async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal: Journal) -> None:
-    await journal.append(journal_acts.Commit(journal_acts.USER, batch(memory("word " * 500))))
+    await journal.append(journal_acts.Commit(journal_acts.USER_STORE, batch(memory("word " * 500))))
     changed = batch(Update("some id", {"text": "another text"}, 1))
-    await journal.append(journal_acts.Commit(journal_acts.HISTORY, changed))
-    first, second = await waiting(settings)
+    await journal.append(journal_acts.Commit(journal_acts.HISTORY_STORE, changed))
+    first, second = await list_journal_writes(settings)
     assert first.content is not None
-    assert len(first.content) <= LONGEST_SHOWN
+    assert len(first.content) <= MAX_SHOWN_CHARACTERS
     assert (first.store, second.store, second.content) == ("user", "history", "another text")
 
 
@@ -82,10 +92,10 @@ async def test_a_project_without_a_copy_here_is_told_by_its_id(
     settings: Settings, journal: Journal
 ) -> None:
     await journal.append(
-        journal_acts.Commit(journal_acts.store_of("id-other"), batch(entity("Ada")))
+        journal_acts.Commit(journal_acts.format_store_name("id-other"), batch(entity("Ada")))
     )
-    [found] = await waiting(settings)
-    assert found.store == journal_acts.store_of("id-other")
+    [found] = await list_journal_writes(settings)
+    assert found.store == journal_acts.format_store_name("id-other")
 
 
 @pytest.mark.parametrize(
@@ -106,23 +116,23 @@ async def test_what_is_no_commit_is_told_in_words(
     settings: Settings, journal: Journal, act: journal_acts.Act, told: str
 ) -> None:
     number = await journal.append(act)
-    assert await waiting(settings) == [Waiting(number, told)]
+    assert await list_journal_writes(settings) == [JournalWrite(number, told)]
 
 
 async def test_all_are_told_however_many_wait(
     settings: Settings, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 2)
+    monkeypatch.setattr(module, "PAGE_ENTRIES", 2)
     numbers = [await journal.append(journal_acts.SetNote(f"note {n}", "")) for n in range(5)]
-    assert [each.number for each in await waiting(settings)] == numbers
+    assert [each.number for each in await list_journal_writes(settings)] == numbers
 
 
 async def test_those_that_are_set_aside_come_first_with_their_reason(
     settings: Settings, journal: Journal
 ) -> None:
     first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
-    await journal.set_aside(second, "It is gone.")
-    found = await waiting(settings)
+    await journal.reject(second, "It is gone.")
+    found = await list_journal_writes(settings)
     assert [(each.number, each.reason) for each in found] == [
         (second, "It is gone."),
         (first, None),
@@ -133,9 +143,9 @@ async def test_one_that_is_tried_again_is_the_last_and_has_another_number(
     settings: Settings, journal: Journal
 ) -> None:
     first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
-    await journal.set_aside(first, "It is gone.")
-    again = await retry(settings, first)
-    assert [(e.number, e.what) for e in await waiting(settings)] == [
+    await journal.reject(first, "It is gone.")
+    again = await retry_write(settings, first)
+    assert [(e.number, e.what) for e in await list_journal_writes(settings)] == [
         (second, "set note b"),
         (again, "set note a"),
     ]
@@ -143,12 +153,12 @@ async def test_one_that_is_tried_again_is_the_last_and_has_another_number(
 
 async def test_one_that_is_given_up_is_gone(settings: Settings, journal: Journal) -> None:
     number = await journal.append(journal_acts.SetNote("a", ""))
-    await journal.set_aside(number, "It is gone.")
-    await discard(settings, number)
-    assert await waiting(settings) == []
+    await journal.reject(number, "It is gone.")
+    await discard_write(settings, number)
+    assert await list_journal_writes(settings) == []
 
 
-@pytest.mark.parametrize("decide", [retry, discard])
+@pytest.mark.parametrize("decide", [retry_write, discard_write])
 async def test_only_what_is_set_aside_is_decided_on(
     settings: Settings, journal: Journal, decide: Callable[..., Awaitable[object]]
 ) -> None:
@@ -158,22 +168,24 @@ async def test_only_what_is_set_aside_is_decided_on(
     for other in (number, number + 1):
         with pytest.raises(NotFound):
             await decide(settings, other)
-    assert [each.number for each in await waiting(settings)] == [number]
+    assert [each.number for each in await list_journal_writes(settings)] == [number]
 
 
 @pytest.mark.parametrize("flags", [{}, {"engine": "surreal"}])
 async def test_what_cannot_be_away_has_no_journal(tmp_path: Path, flags: dict[str, str]) -> None:
-    settings = load({"data_dir": tmp_path, "config": "none", **flags}, {})
+    settings = read_settings({"data_dir": tmp_path, "config": "none", **flags}, {})
     with pytest.raises(Refused):
-        await waiting(settings)
+        await list_journal_writes(settings)
     with pytest.raises(Refused):
-        await retry(settings, 1)
+        await retry_write(settings, 1)
     assert made_in(tmp_path) == []
 
 
 async def test_a_step_without_a_text_has_none_to_show(settings: Settings, journal: Journal) -> None:
-    await journal.append(journal_acts.Commit(journal_acts.USER, batch(Delete(Ref("record", "x")))))
-    [found] = await waiting(settings)
+    await journal.append(
+        journal_acts.Commit(journal_acts.USER_STORE, batch(Delete(Ref("record", "x"))))
+    )
+    [found] = await list_journal_writes(settings)
     assert found.content is None
 
 
@@ -184,16 +196,16 @@ async def test_of_what_an_account_wrote_no_text_is_shown(
     await known_here(settings, replace(SHOP, id="id-home", name="@user (anna)"))
     steps = batch(memory("a private thought"), tool="store_memory")
     aside = await journal.append(
-        journal_acts.Commit(journal_acts.store_of(SHOP.id), steps), account="anna"
+        journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps), account="anna"
     )
-    await journal.set_aside(aside, "The account anna was removed meanwhile.")
+    await journal.reject(aside, "The account anna was removed meanwhile.")
     await journal.append(
-        journal_acts.Commit(journal_acts.store_of("id-home"), steps), account="anna"
+        journal_acts.Commit(journal_acts.format_store_name("id-home"), steps), account="anna"
     )
-    await journal.append(journal_acts.Commit(journal_acts.store_of("id-home"), steps))
+    await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-home"), steps))
     home = replace(SHOP, name="@history (anna)")
     await journal.append(journal_acts.CreateProject(home), account="anna")
-    told = await waiting(settings)
+    told = await list_journal_writes(settings)
     assert "private" not in str(told)
     assert "@" not in str(told)
     assert [(each.account, each.store) for each in told[:3]] == [
@@ -201,6 +213,8 @@ async def test_of_what_an_account_wrote_no_text_is_shown(
         ("anna", "the user scope of anna"),
         ("anna", "the user scope of anna"),
     ]
-    assert {(each.what, each.at) for each in told[:3]} == {("store_memory: 1 step", iso(steps.at))}
+    assert {(each.what, each.at) for each in told[:3]} == {
+        ("store_memory: 1 step", format_iso(steps.at))
+    }
     assert (told[3].what, told[3].account) == ("create the history scope of anna", "anna")
     assert told[0].reason == "The account anna was removed meanwhile."

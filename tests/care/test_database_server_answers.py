@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from database_places import SERVERS, TITLES, named
-from everkept.app.engines import make_library, standby_of
+from everkept.app.engines import find_standby, make_library
 from everkept.care.database_server import check_database
-from everkept.care.findings import Finding, Patient
-from everkept.core.times import now
+from everkept.care.findings import CheckContext, DoctorFinding
+from everkept.core.times import read_clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.values import replace
 from processes import acting
 from surreal_server import PASSWORD, USER, fresh_namespace, shared
@@ -19,22 +19,24 @@ from surreal_server import PASSWORD, USER, fresh_namespace, shared
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 
 
-def patient_with(folder: Path, password: str = PASSWORD, **flags: Any) -> Patient:
+def patient_with(folder: Path, password: str = PASSWORD, **flags: Any) -> CheckContext:
     environment = {"EVERKEPT_DATABASE_PASSWORD": password} if "database_user" in flags else {}
-    return Patient(load({"data_dir": folder, "config": "none", **flags}, environment), now)
+    return CheckContext(
+        read_settings({"data_dir": folder, "config": "none", **flags}, environment), read_clock
+    )
 
 
-def served(folder: Path, core: int, **more: Any) -> Patient:
+def served(folder: Path, core: int, **more: Any) -> CheckContext:
     places = {"database_url": shared(core).url, "namespace": fresh_namespace()}
     return patient_with(folder, database_user=USER, **places, **more)
 
 
-def found(patient: Patient) -> list[Finding]:
+def found(patient: CheckContext) -> list[DoctorFinding]:
     return [*check_database(patient)]
 
 
-def left_waiting(patient: Patient, waiting: int, aside: int) -> None:
-    standby = standby_of(patient.settings)
+def left_waiting(patient: CheckContext, waiting: int, aside: int) -> None:
+    standby = find_standby(patient.settings)
     assert standby is not None
     standby.folder.mkdir(parents=True)
 
@@ -42,15 +44,15 @@ def left_waiting(patient: Patient, waiting: int, aside: int) -> None:
         journal = Journal(standby.journal)
         numbers = [await journal.append(SetNote("key", "")) for _ in range(waiting + aside)]
         for number in numbers[:aside]:
-            await journal.set_aside(number, "It is gone.")
+            await journal.reject(number, "It is gone.")
         await journal.close()
 
     asyncio.run(run())
 
 
-def make_project(patient: Patient) -> None:
+def make_project(patient: CheckContext) -> None:
     async def run() -> None:
-        library = make_library(patient.settings, now, standing_by=False)
+        library = make_library(patient.settings, read_clock, standing_by=False)
         await library.create("shop", "")
         await library.close()
 
@@ -68,7 +70,7 @@ def test_a_look_makes_no_schema_and_a_mistyped_one_is_a_problem(tmp_path: Path) 
         assert right.settings.namespace in (finding.command or "")
 
 
-def test_files_of_ours_are_looked_at_elsewhere(patient: Patient) -> None:
+def test_files_of_ours_are_looked_at_elsewhere(patient: CheckContext) -> None:
     assert found(patient) == []
     in_memory = replace(patient.settings, deployment_mode="embedded-memory")
     assert found(replace(patient, settings=in_memory)) == []
@@ -124,11 +126,11 @@ def test_writes_that_wait_and_those_that_were_set_aside_are_told(
 def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:
     patient = served(tmp_path, 2)
     left_waiting(patient, 1, 0)
-    standby = standby_of(patient.settings)
+    standby = find_standby(patient.settings)
     assert standby is not None
     standby.journal.write_bytes(b"scribbled over" * 1_000)
     journal = Journal(standby.journal)
-    asyncio.run(journal.pending())
+    asyncio.run(journal.list_pending())
     asyncio.run(journal.close())
     [finding] = [each for each in found(patient) if each.severity == "problem"]
     [moved] = standby.folder.glob("journal.damaged-*.db")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from data_folders import backed_up, cut_short, filled, statement
 from everkept.care.doctor import diagnose
-from everkept.care.findings import Finding, Patient
+from everkept.care.findings import CheckContext, DoctorFinding
 from everkept.values import replace
 from examples import examples
 from processes import said_by
@@ -20,25 +20,25 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_found_after_mending_is_told_with_what_was_done(patient: Patient) -> None:
+def test_what_is_found_after_mending_is_told_with_what_was_done(patient: CheckContext) -> None:
     (patient.folder / "user.db").chmod(0o644)
     looked = diagnose(patient)
-    assert not looked.is_well
+    assert not looked.is_healthy
     assert looked.mended == []
     fixed = diagnose(patient, fix=True)
-    assert fixed.is_well
+    assert fixed.is_healthy
     assert "data folder" in {each.check for each in fixed.mended}
 
 
-def test_checks_of_other_layers_are_asked_too(patient: Patient) -> None:
-    finding = Finding("else", "problem", "something else")
+def test_checks_of_other_layers_are_asked_too(patient: CheckContext) -> None:
+    finding = DoctorFinding("else", "problem", "something else")
     found = diagnose(patient, [("else", lambda _: [finding])])
     assert finding in found.findings
-    assert not found.is_well
+    assert not found.is_healthy
 
 
 def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
-    patient: Patient, tmp_path: Path
+    patient: CheckContext, tmp_path: Path
 ) -> None:
     backed_up(patient.folder, tmp_path / "copy.zip")
     cut_short(patient.folder, tmp_path / "copy.zip", tmp_path / "safety.zip")
@@ -62,7 +62,7 @@ def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
 )
 @given(st.data())
 def test_whatever_is_broken_is_a_finding_and_a_look_changes_nothing(
-    patient: Patient, sound: Path, data: st.DataObject
+    patient: CheckContext, sound: Path, data: st.DataObject
 ) -> None:
     """Bytes of a file are overwritten anywhere, or it is gone or a folder."""
     shutil.rmtree(patient.folder)

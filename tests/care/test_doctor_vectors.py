@@ -4,38 +4,38 @@ from pathlib import Path
 import pytest
 
 from data_folders import statement, vector_of
-from everkept.care.doctor import check_meaning
-from everkept.care.findings import Finding, Patient, mended
+from everkept.care.doctor import check_vectors
+from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes
 from everkept.embedders import onnx
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 
 
-def worst(patient: Patient) -> list[Finding]:
-    return [finding for finding in check_meaning(patient) if finding.severity != "ok"]
+def worst(patient: CheckContext) -> list[DoctorFinding]:
+    return [finding for finding in check_vectors(patient) if finding.severity != "ok"]
 
 
 def test_texts_that_wait_get_their_vectors(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everkept.care.doctor.SOON", 2)
+    monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
     [finding] = worst(patient)
     assert finding.severity == "advice"
     assert finding.what.startswith("5 texts wait")
     assert "of another model" in finding.what
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.is_done
     assert done.did.startswith("gave 5 texts")
     assert worst(patient) == []
-    assert any("No text waits" in finding.what for finding in check_meaning(patient))
+    assert any("No text waits" in finding.what for finding in check_vectors(patient))
 
 
 def test_a_few_texts_are_no_advice_and_very_many_are_not_for_the_doctor(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert worst(patient) == []
-    monkeypatch.setattr("everkept.care.doctor.SOON", 2)
-    monkeypatch.setattr("everkept.care.doctor.FEW", 4)
+    monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
+    monkeypatch.setattr("everkept.care.doctor.MAX_FIXABLE_TEXTS", 4)
     [finding] = worst(patient)
     assert finding.mend is None
     assert "everkept index" in (finding.command or "")
@@ -43,10 +43,10 @@ def test_a_few_texts_are_no_advice_and_very_many_are_not_for_the_doctor(
 
 @pytest.mark.parametrize("content", [None, b"too short"])
 def test_a_model_that_is_missing_or_damaged_is_a_problem(
-    patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+    patient: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     if content is not None:
-        (tmp_path / onnx.NETWORK).write_bytes(content)
+        (tmp_path / onnx.NETWORK_FILE).write_bytes(content)
     monkeypatch.setattr(onnx.OnnxEmbedder.__init__, "__defaults__", (tmp_path,))
     [finding] = worst(patient)
     assert finding.severity == "problem"
@@ -54,52 +54,54 @@ def test_a_model_that_is_missing_or_damaged_is_a_problem(
 
 
 def test_a_model_of_the_right_size_that_is_damaged_is_a_problem(
-    patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, size in onnx.SIZES.items():
+    for name, size in onnx.FILE_BYTES.items():
         (tmp_path / name).write_bytes(bytes(size))
     monkeypatch.setattr(onnx.OnnxEmbedder.__init__, "__defaults__", (tmp_path,))
     [finding] = worst(patient)
     assert finding.severity == "problem"
 
 
-def test_what_is_switched_off_is_not_looked_at(patient: Patient) -> None:
+def test_what_is_switched_off_is_not_looked_at(patient: CheckContext) -> None:
     settings = replace(patient.settings, embedding_model="none")
-    [finding] = check_meaning(replace(patient, settings=settings))
+    [finding] = check_vectors(replace(patient, settings=settings))
     assert finding.severity == "ok"
 
 
-def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(patient: Patient) -> None:
+def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(
+    patient: CheckContext,
+) -> None:
     (patient.folder / "user.db").write_bytes(b"scribbled over")
     assert worst(patient) == []
-    waiting = [f.what for f in check_meaning(patient) if "wait" in f.what]
+    waiting = [f.what for f in check_vectors(patient) if "wait" in f.what]
     assert waiting
     assert "2 texts wait" in waiting[0] or "3 texts wait" in waiting[0]
 
 
-def test_an_empty_text_waits_for_nothing(patient: Patient) -> None:
+def test_an_empty_text_waits_for_nothing(patient: CheckContext) -> None:
     async def embed() -> None:
         library = SqliteLibrary(patient.folder)
-        user = await library.user()
+        user = await library.open_user_store()
         ids = ["user shop is remembered", "user old is remembered"]
         await user.put_vectors("all-MiniLM-L6-v2", [vector_of(each, 1) for each in ids])
         await library.close()
 
     asyncio.run(embed())
     assert statement(patient.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
-    [what] = [f.what for f in check_meaning(patient) if "wait" in f.what]
+    [what] = [f.what for f in check_vectors(patient) if "wait" in f.what]
     assert "3 texts" in what
 
 
 def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everkept.care.doctor.SOON", 2)
+    monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
     [path] = (patient.folder / "projects").glob("*.db")
     path.unlink()
     (patient.folder / "history.db").write_bytes(b"scribbled over")
-    waiting = [f for f in check_meaning(patient) if f.what.startswith("2 texts wait")]
-    [done] = mended(waiting)
+    waiting = [f for f in check_vectors(patient) if f.what.startswith("2 texts wait")]
+    [done] = apply_fixes(waiting)
     assert done.is_done
     assert done.did.startswith("gave 2 texts")
     assert 'project "shop"' in done.did

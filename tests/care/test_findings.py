@@ -2,19 +2,19 @@ from pathlib import Path
 
 import pytest
 
-from everkept.care.findings import care_of
+from everkept.care.findings import get_sqlite_care
 from everkept.errors import Refused
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.values import replace
 
 TEAM = "postgresql://db.example.com/team"
 
 
 def test_an_engine_without_files_has_nothing_to_care_for(tmp_path: Path) -> None:
-    settings = load({"data_dir": tmp_path, "config": "none"}, {})
-    assert care_of(settings).folder == tmp_path
+    settings = read_settings({"data_dir": tmp_path, "config": "none"}, {})
+    assert get_sqlite_care(settings).folder == tmp_path
     with pytest.raises(Refused, match="kept in memory"):
-        care_of(replace(settings, deployment_mode="embedded-memory"))
+        get_sqlite_care(replace(settings, deployment_mode="embedded-memory"))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_postgresql_is_copied_by_its_own_means(
 ) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": TEAM, **more}
     with pytest.raises(Refused, match="kept in PostgreSQL") as caught:
-        care_of(load(flags, {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}))
+        get_sqlite_care(read_settings(flags, {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}))
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
     assert f"`{command}`" in (caught.value.hint or "")

@@ -1,22 +1,22 @@
 from collections.abc import Iterator
 
-from everkept.care.findings import Finding, Patient, examined, mended
-from everkept.core.care import FREE_SPACE
+from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes, run_checks
+from everkept.core.care import FREE_SPACE_ADVICE
 from everkept.errors import StorageFull, StoreBusy
 
 
-def test_a_check_that_fails_is_a_finding_and_the_others_go_on(patient: Patient) -> None:
-    def broken(_patient: Patient) -> Iterator[Finding]:
-        yield Finding("broken", "ok", "so far")
+def test_a_check_that_fails_is_a_finding_and_the_others_go_on(patient: CheckContext) -> None:
+    def broken(_patient: CheckContext) -> Iterator[DoctorFinding]:
+        yield DoctorFinding("broken", "ok", "so far")
         raise ZeroDivisionError("a bug")
 
-    def busy(_patient: Patient) -> Iterator[Finding]:
+    def busy(_patient: CheckContext) -> Iterator[DoctorFinding]:
         raise StoreBusy("It is locked.", hint="Try again.")
 
-    def fine(_patient: Patient) -> list[Finding]:
-        return [Finding("fine", "ok", "all is well")]
+    def fine(_patient: CheckContext) -> list[DoctorFinding]:
+        return [DoctorFinding("fine", "ok", "all is well")]
 
-    found = examined(patient, [("broken", broken), ("busy", busy), ("fine", fine)])
+    found = run_checks(patient, [("broken", broken), ("busy", busy), ("fine", fine)])
     assert [(finding.check, finding.severity) for finding in found] == [
         ("broken", "ok"),
         ("broken", "problem"),
@@ -31,11 +31,11 @@ def test_what_cannot_be_mended_keeps_nothing_else_from_it() -> None:
     def fail() -> str:
         raise PermissionError(13, "not yours", "file")
 
-    done = mended(
+    done = apply_fixes(
         [
-            Finding("a", "problem", "one", mend=fail),
-            Finding("b", "problem", "two", mend=lambda: "mended it"),
-            Finding("c", "problem", "three"),
+            DoctorFinding("a", "problem", "one", mend=fail),
+            DoctorFinding("b", "problem", "two", mend=lambda: "mended it"),
+            DoctorFinding("c", "problem", "three"),
         ]
     )
     assert [(each.check, each.is_done) for each in done] == [("a", False), ("b", True)]
@@ -43,13 +43,13 @@ def test_what_cannot_be_mended_keeps_nothing_else_from_it() -> None:
     assert done[1].did == "mended it"
 
 
-def test_a_full_disk_is_said_once(patient: Patient) -> None:
-    def full(_: Patient) -> list[Finding]:
+def test_a_full_disk_is_said_once(patient: CheckContext) -> None:
+    def full(_: CheckContext) -> list[DoctorFinding]:
         raise StorageFull("There is no room.")
 
-    scarce = Finding("place", "advice", "little room", FREE_SPACE)
-    told = Finding("place", "problem", "no room", FREE_SPACE)
+    scarce = DoctorFinding("place", "advice", "little room", FREE_SPACE_ADVICE)
+    told = DoctorFinding("place", "problem", "no room", FREE_SPACE_ADVICE)
     checks = [("one", full), ("two", full)]
-    assert [f.check for f in examined(patient, checks)] == ["one"]
-    assert examined(patient, [("place", lambda _: [told]), *checks]) == [told]
-    assert len(examined(patient, [("place", lambda _: [scarce]), *checks])) == 2
+    assert [f.check for f in run_checks(patient, checks)] == ["one"]
+    assert run_checks(patient, [("place", lambda _: [told]), *checks]) == [told]
+    assert len(run_checks(patient, [("place", lambda _: [scarce]), *checks])) == 2

@@ -6,44 +6,44 @@ from typing import NamedTuple
 import pytest
 
 from data_folders import filled
-from everkept.care.findings import Finding, Patient, mended
-from everkept.care.installation import check_place, mount_kind
-from everkept.core.times import now
-from everkept.engines.sqlite.snapshot import MARK, mark_restore
-from everkept.settings import load
+from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes
+from everkept.care.installation import check_data_folder, find_mount_kind
+from everkept.core.times import read_clock
+from everkept.engines.sqlite.snapshot import LOCK_NAME, mark_restore
+from everkept.settings import read_settings
 from everkept.values import replace
 from processes import acting
 
 LONG_AGO = (0, 0)
 
 
-def worst(patient: Patient) -> list[Finding]:
-    return [finding for finding in check_place(patient) if finding.severity != "ok"]
+def worst(patient: CheckContext) -> list[DoctorFinding]:
+    return [finding for finding in check_data_folder(patient) if finding.severity != "ok"]
 
 
-def at(folder: Path) -> Patient:
-    return Patient(load({"data_dir": folder, "config": "none"}, {}), now)
+def at(folder: Path) -> CheckContext:
+    return CheckContext(read_settings({"data_dir": folder, "config": "none"}, {}), read_clock)
 
 
-def test_a_folder_that_is_well_is_said_to_be(patient: Patient) -> None:
+def test_a_folder_that_is_well_is_said_to_be(patient: CheckContext) -> None:
     assert worst(patient) == []
 
 
 def test_a_folder_that_is_yet_to_be_made_is_no_problem_and_is_not_made(tmp_path: Path) -> None:
-    [finding] = check_place(at(tmp_path / "none"))
+    [finding] = check_data_folder(at(tmp_path / "none"))
     assert finding.severity == "ok"
     assert not (tmp_path / "none").exists()
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    [finding] = check_place(at(tmp_path / "file"))
+    [finding] = check_data_folder(at(tmp_path / "file"))
     assert finding.severity == "problem"
 
 
-def test_in_memory_there_is_no_folder(patient: Patient) -> None:
+def test_in_memory_there_is_no_folder(patient: CheckContext) -> None:
     settings = replace(patient.settings, deployment_mode="embedded-memory")
-    [finding] = check_place(replace(patient, settings=settings))
+    [finding] = check_data_folder(replace(patient, settings=settings))
     assert finding.severity == "ok"
 
 
@@ -53,11 +53,11 @@ def test_in_memory_there_is_no_folder(patient: Patient) -> None:
 def test_what_a_server_keeps_is_no_folder_of_ours(tmp_path: Path, address: str, title: str) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": address}
     known = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
-    [finding] = check_place(Patient(load(flags, known), now))
+    [finding] = check_data_folder(CheckContext(read_settings(flags, known), read_clock))
     assert (finding.severity, f"by {title}," in finding.what) == ("ok", True)
 
 
-def test_what_others_may_read_is_closed_to_them(patient: Patient) -> None:
+def test_what_others_may_read_is_closed_to_them(patient: CheckContext) -> None:
     opened = [patient.folder, patient.folder / "projects", patient.folder / "user.db"]
     for path in opened:
         path.chmod(path.stat().st_mode | 0o044)
@@ -65,21 +65,21 @@ def test_what_others_may_read_is_closed_to_them(patient: Patient) -> None:
     assert finding.severity == "problem"
     assert "user.db" in finding.what
     assert all(path.stat().st_mode & 0o044 for path in opened)  # a look changes nothing
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.is_done
     assert worst(patient) == []
     assert (patient.folder / "user.db").stat().st_mode & 0o777 == 0o600
     assert patient.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_others_may_only_list_gets_advice(patient: Patient) -> None:
+def test_a_folder_that_others_may_only_list_gets_advice(patient: CheckContext) -> None:
     patient.folder.chmod(0o755)
     [finding] = worst(patient)
     assert finding.severity == "advice"
     patient.folder.chmod(0o777)
     [finding] = worst(patient)
     assert finding.severity == "problem"
-    assert [each.is_done for each in mended([finding])] == [True]
+    assert [each.is_done for each in apply_fixes([finding])] == [True]
     assert worst(patient) == []
 
 
@@ -108,13 +108,13 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount() -> None:
         "other:/x /home/me/with\\040blank cifs rw 0 0",
         "broken",
     ]
-    assert mount_kind(Path("/var/data"), mounts) == "ext4"
-    assert mount_kind(Path("/home/me/data"), mounts) == "nfs4"
-    assert mount_kind(Path("/home/me/with blank/data"), mounts) == "cifs"
-    assert mount_kind(Path("/homes"), mounts) == "ext4"
+    assert find_mount_kind(Path("/var/data"), mounts) == "ext4"
+    assert find_mount_kind(Path("/home/me/data"), mounts) == "nfs4"
+    assert find_mount_kind(Path("/home/me/with blank/data"), mounts) == "cifs"
+    assert find_mount_kind(Path("/homes"), mounts) == "ext4"
 
 
-def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Patient) -> None:
+def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: CheckContext) -> None:
     stage = patient.folder / "restoring-1"
     stage.mkdir(mode=0o700)
     mark_restore(stage, Path("/backups/copy.zip"), Path("/backups/safety.zip"))
@@ -127,7 +127,7 @@ def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Pati
     assert finding.mend is None
 
 
-def test_what_dead_processes_left_is_removed_when_it_is_old(patient: Patient) -> None:
+def test_what_dead_processes_left_is_removed_when_it_is_old(patient: CheckContext) -> None:
     left = [
         patient.folder / "user.abc.new",
         patient.folder / "_meta.lock",
@@ -142,7 +142,7 @@ def test_what_dead_processes_left_is_removed_when_it_is_old(patient: Patient) ->
     found = worst(patient)
     assert {finding.severity for finding in found} == {"advice"}
     assert len(found) == len(left)
-    assert all(each.is_done for each in mended(found))
+    assert all(each.is_done for each in apply_fixes(found))
     assert worst(patient) == []
     assert not any(path.exists() for path in left)
 
@@ -155,22 +155,22 @@ class Usage(NamedTuple):
 
 @pytest.mark.parametrize(("free", "severity"), [(10**7, "problem"), (5 * 10**8, "advice")])
 def test_a_disk_that_is_nearly_full_is_told(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, free: int, severity: str
+    patient: CheckContext, monkeypatch: pytest.MonkeyPatch, free: int, severity: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**12 - free, free))
     [finding] = worst(patient)
     assert finding.severity == severity
 
 
-def test_the_folder_of_a_restore_that_was_killed_is_known_at_once(patient: Patient) -> None:
+def test_the_folder_of_a_restore_that_was_killed_is_known_at_once(patient: CheckContext) -> None:
     with acting("care_actors:hold_stage", patient.folder) as actor:
         stage = Path(actor.hear())
-        os.utime(stage / MARK, LONG_AGO)
+        os.utime(stage / LOCK_NAME, LONG_AGO)
         assert worst(patient) == []  # somebody is at it
         actor.kill()
         [finding] = worst(patient)
     assert str(stage) in finding.what
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.is_done
     assert worst(patient) == []
     assert not stage.exists()

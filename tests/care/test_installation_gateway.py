@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.care.doctor import diagnose
-from everkept.care.findings import Finding, Patient
+from everkept.care.findings import CheckContext, DoctorFinding
 from everkept.care.installation import check_gateway
 from everkept.values import replace
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gated(patient: Patient, file: Path) -> Patient:
+def gated(patient: CheckContext, file: Path) -> CheckContext:
     chosen = replace(patient.settings, gateway_config=file, toolsets="memories,gateway")
     return replace(patient, settings=chosen)
 
@@ -33,15 +33,15 @@ def written(path: Path, **content: Any) -> Path:
     return path
 
 
-def found(patient: Patient) -> list[Finding]:
+def found(patient: CheckContext) -> list[DoctorFinding]:
     return [finding for finding in check_gateway(patient) if finding.severity != "ok"]
 
 
-def test_without_a_file_there_is_nothing_to_look_at(patient: Patient) -> None:
+def test_without_a_file_there_is_nothing_to_look_at(patient: CheckContext) -> None:
     assert [*check_gateway(patient)] == []
 
 
-def test_a_file_that_can_be_used_is_well(gated: Patient, file: Path) -> None:
+def test_a_file_that_can_be_used_is_well(gated: CheckContext, file: Path) -> None:
     [finding] = check_gateway(gated)
     assert finding.severity == "ok"
     assert str(file) in finding.what
@@ -50,17 +50,17 @@ def test_a_file_that_can_be_used_is_well(gated: Patient, file: Path) -> None:
 
 @pytest.mark.parametrize("content", ['{\n\n  "upstream": {}\n}', "", "\n{"])
 def test_a_file_that_cannot_be_used_is_a_problem_with_its_line(
-    gated: Patient, file: Path, content: str
+    gated: CheckContext, file: Path, content: str
 ) -> None:
     file.write_text(content, "utf-8")
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
     assert f"{file}, line " in finding.what
     assert finding.command == "everkept gateway check"
-    assert not diagnose(gated).is_well
+    assert not diagnose(gated).is_healthy
 
 
-def test_a_tool_with_the_name_of_one_of_ours_is_a_problem(gated: Patient, file: Path) -> None:
+def test_a_tool_with_the_name_of_one_of_ours_is_a_problem(gated: CheckContext, file: Path) -> None:
     tool = {
         "name": "store_memory",
         "description": "Stores.",
@@ -75,20 +75,22 @@ def test_a_tool_with_the_name_of_one_of_ours_is_a_problem(gated: Patient, file: 
     assert found(alone) == []
 
 
-def test_a_file_that_was_named_and_is_not_there_is_a_problem(gated: Patient, file: Path) -> None:
+def test_a_file_that_was_named_and_is_not_there_is_a_problem(
+    gated: CheckContext, file: Path
+) -> None:
     file.unlink()
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
     assert str(file) in finding.what
 
 
-def test_a_file_whose_toolset_is_not_offered_is_told(gated: Patient) -> None:
+def test_a_file_whose_toolset_is_not_offered_is_told(gated: CheckContext) -> None:
     [finding] = check_gateway(replace(gated, settings=replace(gated.settings, toolsets="graph")))
     assert finding.severity == "advice"
     assert "gateway" in str(finding.command)
 
 
-def test_what_may_not_be_meant_is_told_with_its_line(gated: Patient, file: Path) -> None:
+def test_what_may_not_be_meant_is_told_with_its_line(gated: CheckContext, file: Path) -> None:
     written(file, upstream={**SERVER, "env": {"API_KEY": "hunter2hunter2"}})
     [finding] = check_gateway(gated)
     assert finding.severity == "advice"
@@ -99,7 +101,7 @@ def test_what_may_not_be_meant_is_told_with_its_line(gated: Patient, file: Path)
 
 @pytest.mark.parametrize(("mode", "severity"), [(0o602, "problem"), (0o620, "advice")])
 def test_a_file_that_others_can_change_is_told_and_mended(
-    gated: Patient, file: Path, mode: int, severity: str
+    gated: CheckContext, file: Path, mode: int, severity: str
 ) -> None:
     file.chmod(mode)
     [finding] = found(gated)
@@ -111,13 +113,15 @@ def test_a_file_that_others_can_change_is_told_and_mended(
     assert found(gated) == []
 
 
-def test_a_broken_file_that_others_can_change_is_told_too(gated: Patient, file: Path) -> None:
+def test_a_broken_file_that_others_can_change_is_told_too(gated: CheckContext, file: Path) -> None:
     file.write_text("{", "utf-8")
     file.chmod(0o666)
     assert [finding.severity for finding in found(gated)] == ["problem", "problem"]
 
 
-def test_a_folder_in_which_others_can_replace_the_file_is_told(gated: Patient, file: Path) -> None:
+def test_a_folder_in_which_others_can_replace_the_file_is_told(
+    gated: CheckContext, file: Path
+) -> None:
     file.parent.chmod(0o777)
     [finding] = found(gated)
     assert finding.severity == "problem"
@@ -128,7 +132,7 @@ def test_a_folder_in_which_others_can_replace_the_file_is_told(gated: Patient, f
 
 
 def test_the_folder_of_a_linked_file_is_the_one_that_it_lies_in(
-    gated: Patient, file: Path, tmp_path: Path
+    gated: CheckContext, file: Path, tmp_path: Path
 ) -> None:
     link = tmp_path / "linked.json"
     link.symlink_to(file)
@@ -138,7 +142,7 @@ def test_the_folder_of_a_linked_file_is_the_one_that_it_lies_in(
 
 
 def test_a_file_of_another_user_is_told(
-    gated: Patient, file: Path, monkeypatch: pytest.MonkeyPatch
+    gated: CheckContext, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() == 0:
         os.chown(file, 4321, -1)
@@ -157,7 +161,7 @@ def test_a_file_of_another_user_is_told(
     ],
 )
 def test_a_file_with_a_secret_that_others_can_read_is_told_and_mended(
-    gated: Patient, file: Path, server: dict[str, Any]
+    gated: CheckContext, file: Path, server: dict[str, Any]
 ) -> None:
     written(file, upstream={**server, "passThrough": True})
     file.chmod(0o644)
@@ -170,7 +174,7 @@ def test_a_file_with_a_secret_that_others_can_read_is_told_and_mended(
     assert [f for f in found(gated) if f.severity == "problem"] == []
 
 
-def test_a_file_without_a_secret_may_be_read(gated: Patient, file: Path) -> None:
+def test_a_file_without_a_secret_may_be_read(gated: CheckContext, file: Path) -> None:
     written(file, upstream={**SERVER, "env": {"API_KEY": "${MY_KEY}"}})
     file.chmod(0o644)
     assert found(gated) == []

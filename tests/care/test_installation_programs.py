@@ -7,13 +7,13 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from data_folders import filled
-from everkept.care.findings import Finding, Patient
+from everkept.care.findings import CheckContext, DoctorFinding
 from everkept.care.installation import (
     check_clients,
     check_folders,
     check_settings,
     check_versions,
-    fits,
+    is_within,
 )
 from everkept.clients.programs import remember_launcher
 from everkept.errors import InvalidInput
@@ -29,19 +29,19 @@ def claude_code(home: Path, command: str, *arguments: str) -> None:
     (home / ".claude.json").write_text(json.dumps(servers), encoding="utf-8")
 
 
-def worst(found: object) -> list[Finding]:
+def worst(found: object) -> list[DoctorFinding]:
     assert hasattr(found, "__iter__")
     return [finding for finding in found if finding.severity != "ok"]
 
 
-def test_the_versions_here_are_fit(patient: Patient) -> None:
+def test_the_versions_here_are_fit(patient: CheckContext) -> None:
     [finding] = check_versions(patient)
     assert finding.severity == "ok"
     assert "SQLite" in finding.what
 
 
 def test_a_package_that_is_missing_or_unfit_is_named(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     required = ["click<1", "no-such-package>=2", 'asyncssh>=99; extra == "ssh"', "rich>=13.9"]
     required.append('surrealdb>=99; sys_platform == "none"')
@@ -66,10 +66,10 @@ def test_a_package_that_is_missing_or_unfit_is_named(
     ],
 )
 def test_a_version_is_compared_number_by_number(version: str, limits: str, expected: bool) -> None:
-    assert fits(version, SpecifierSet(limits)) is expected
+    assert is_within(version, SpecifierSet(limits)) is expected
 
 
-def test_settings_that_cannot_be_used_are_a_problem(patient: Patient) -> None:
+def test_settings_that_cannot_be_used_are_a_problem(patient: CheckContext) -> None:
     assert worst(check_settings(patient)) == []
     wrong = InvalidInput("There is no setting `colour`.", hint="`everkept config` shows them.")
     [finding] = check_settings(replace(patient, fault=wrong))
@@ -77,20 +77,20 @@ def test_settings_that_cannot_be_used_are_a_problem(patient: Patient) -> None:
     assert finding.what == "There is no setting `colour`."
 
 
-def test_no_client_is_advice(patient: Patient) -> None:
+def test_no_client_is_advice(patient: CheckContext) -> None:
     [finding] = check_clients(patient)
     assert finding.severity == "advice"
     assert finding.command == "everkept setup CLIENT"
 
 
-def test_a_client_that_starts_us_is_well(patient: Patient, home: Path) -> None:
+def test_a_client_that_starts_us_is_well(patient: CheckContext, home: Path) -> None:
     claude_code(home, *US)
     [finding] = check_clients(patient)
     assert finding.severity == "ok"
     assert "Claude Code" in finding.what
 
 
-def test_a_program_that_is_not_there_is_a_problem(patient: Patient, home: Path) -> None:
+def test_a_program_that_is_not_there_is_a_problem(patient: CheckContext, home: Path) -> None:
     claude_code(home, str(home / "gone" / "everkept"), "serve")
     [finding] = worst(check_clients(patient))
     assert finding.severity == "problem"
@@ -98,7 +98,7 @@ def test_a_program_that_is_not_there_is_a_problem(patient: Patient, home: Path) 
 
 
 def test_a_launcher_that_was_moved_away_is_known_still(
-    patient: Patient, home: Path, data: Path
+    patient: CheckContext, home: Path, data: Path
 ) -> None:
     launcher = str(home / "gone" / "run")
     claude_code(home, launcher, "serve")
@@ -111,7 +111,7 @@ def test_a_launcher_that_was_moved_away_is_known_still(
 
 
 def test_a_client_with_another_data_folder_gets_advice(
-    patient: Patient, home: Path, data: Path
+    patient: CheckContext, home: Path, data: Path
 ) -> None:
     claude_code(home, *US, "--data-dir", str(home / "elsewhere"))
     [finding] = worst(check_clients(patient))
@@ -121,18 +121,18 @@ def test_a_client_with_another_data_folder_gets_advice(
     assert worst(check_clients(patient)) == []
 
 
-def test_a_configuration_that_cannot_be_read_is_told(patient: Patient, home: Path) -> None:
+def test_a_configuration_that_cannot_be_read_is_told(patient: CheckContext, home: Path) -> None:
     (home / ".claude.json").write_text("{ broken", encoding="utf-8")
     found = worst(check_clients(patient))
     assert any("Claude Code" in finding.what for finding in found)
 
 
 def test_data_in_the_usual_folder_beside_the_one_in_use_is_told(
-    patient: Patient, home: Path, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert [*check_folders(patient)] == []
-    monkeypatch.setattr("everkept.settings.default_data_dir", lambda _: home / "usual")
+    monkeypatch.setattr("everkept.settings.get_default_data_dir", lambda _: home / "usual")
     filled(home / "usual", "other")
     [finding] = check_folders(patient)
     assert finding.severity == "advice"

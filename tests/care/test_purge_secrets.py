@@ -8,13 +8,13 @@ import pytest
 from everkept.care import purge
 from everkept.care.purge import find_secrets, mask_secrets
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER
-from everkept.core.records import Delete, Link, Record, Update, Where
-from everkept.core.text import digest, normalised
+from everkept.core.projects import USER_PROJECT
+from everkept.core.records import Delete, Record, RecordFilter, RecordLink, Update
+from everkept.core.text import compute_digest, compute_name_key
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, ProjectOff
-from everkept.families.memories.memory_identity import text_key
+from everkept.families.memories.memory_identity import compute_text_key
 from everkept.values import replace
 from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 
@@ -37,7 +37,7 @@ async def store(library: MemoryLibrary) -> RecordStore:
 
 
 def observation(text: str, **more: Any) -> Record:
-    return note("House", text, name_key=digest(text), **more)
+    return note("House", text, name_key=compute_digest(text), **more)
 
 
 async def places(library: Library, project: str | None = None) -> list[tuple[str, str, str]]:
@@ -58,7 +58,7 @@ async def test_secrets_are_found_in_records_live_or_deleted_and_in_the_log(
         )
     )
     await store.commit(batch(Update("two", {"text": "nothing"}, 1), Delete(record_ref("three"))))
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity(f"House {TOKEN}", id="five")))
     assert await places(library) == [
         ("shop", "one", "text"),
@@ -66,9 +66,9 @@ async def test_secrets_are_found_in_records_live_or_deleted_and_in_the_log(
         ("shop", "four", "tags"),
         ("shop", "four", "facets"),
         ("shop", "two", "old value of text"),
-        (USER, "five", "name"),
+        (USER_PROJECT, "five", "name"),
     ]
-    assert await places(library, USER) == [(USER, "five", "name")]
+    assert await places(library, USER_PROJECT) == [(USER_PROJECT, "five", "name")]
     with pytest.raises(NotFound):
         await places(library, "nowhere")
 
@@ -100,10 +100,12 @@ async def test_masking_leaves_no_secret_and_a_second_look_finds_none(
     masked = await mask_secrets(library, (await find_secrets(library)).findings)
     assert (masked.records, masked.complete) == (3, True)
     assert (await find_secrets(library)).findings == []
-    assert BODY not in repr([await store.scan(Where(deleted=None)), await store.changes()])
+    assert BODY not in repr(
+        [await store.scan(RecordFilter(deleted=None)), await store.read_changes()]
+    )
     house, four = await store.get(["House", "four"])
     assert house.name == "House [masked: github token]"
-    assert house.name_key == normalised(house.name)
+    assert house.name_key == compute_name_key(house.name)
     assert four.facets == {"metadata": {"password": "[masked: password]", "n": 1}}
 
 
@@ -112,11 +114,11 @@ async def test_the_key_of_a_text_follows_it_so_that_it_is_not_stored_twice(
 ) -> None:
     text = f"opens with {TOKEN}"
     await store.commit(batch(entity("House"), observation(text, id="one")))
-    await store.commit(batch(memory(text + "\r\n", id="two", name_key=text_key(text))))
+    await store.commit(batch(memory(text + "\r\n", id="two", name_key=compute_text_key(text))))
     await mask_secrets(library, (await find_secrets(library)).findings)
     one, two = await store.get(["one", "two"])
-    assert one.name_key == digest("opens with [masked: github token]")
-    assert two.name_key == text_key("opens with [masked: github token]")
+    assert one.name_key == compute_digest("opens with [masked: github token]")
+    assert two.name_key == compute_text_key("opens with [masked: github token]")
 
 
 async def test_two_texts_that_differ_in_their_secrets_alone_are_both_kept(
@@ -190,7 +192,7 @@ async def test_types_that_differ_in_their_secrets_alone_keep_two_entities(
     library: MemoryLibrary, store: RecordStore
 ) -> None:
     def of_type(entity_type: str, **more: Any) -> Record:
-        variant = normalised(entity_type)
+        variant = compute_name_key(entity_type)
         return replace(entity("Key", **more), type=entity_type, variant=variant)
 
     await store.commit(batch(of_type(TOKEN, id="one"), of_type(OTHER_TOKEN, id="two")))
@@ -231,8 +233,8 @@ async def test_a_secret_in_the_id_of_a_session_is_told_and_left(
 async def test_a_long_log_is_read_in_pages(
     library: MemoryLibrary, store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "CHANGES", 2)
-    monkeypatch.setattr(purge, "THINGS", 3)
+    monkeypatch.setattr(purge, "PAGE_CHANGES", 2)
+    monkeypatch.setattr(purge, "PAGE_ITEMS", 3)
     ids = [f"m{n}" for n in range(10)]
     for few in (ids[:1], ids[1:6], ids[6:7], ids[7:]):
         await store.commit(batch(*(memory(f"uses {TOKEN}", id=i) for i in few)))
@@ -259,15 +261,15 @@ CLEAN: dict[str, Any] = {
     "variant": "=House",
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "name": {"name": HELD, "name_key": normalised(HELD), "variant": f"={HELD}"},
+    "name": {"name": HELD, "name_key": compute_name_key(HELD), "variant": f"={HELD}"},
     "name and type": {
         "name": HELD,
         "type": HELD,
-        "name_key": normalised(HELD),
-        "variant": f"{normalised(HELD)}={HELD}",
+        "name_key": compute_name_key(HELD),
+        "variant": f"{compute_name_key(HELD)}={HELD}",
     },
-    "type": {"type": HELD, "variant": normalised(HELD)},
-    "text": {"text": HELD, "name_key": digest(HELD)},
+    "type": {"type": HELD, "variant": compute_name_key(HELD)},
+    "text": {"text": HELD, "name_key": compute_digest(HELD)},
     "author": {"author": HELD},
     "tags": {"tags": (HELD, "other")},
     "a value of the facets": {"facets": {"metadata": {"a": [{"b": HELD}]}}},
@@ -305,7 +307,7 @@ async def test_no_byte_of_a_secret_stays_whatever_field_has_it(
         plain = {name: CLEAN[name] for name in FIELDS[field]}
         await store.commit(batch(Update("one", plain, 1)))
     await leaves_no_byte(on_disk, tmp_path / "data")
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -318,9 +320,9 @@ async def test_no_byte_of_a_secret_stays_whatever_field_has_it(
 )
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_no_byte_of_a_secret_in_a_relation_stays(
-    on_disk: Library, tmp_path: Path, held: Link, is_deleted: bool
+    on_disk: Library, tmp_path: Path, held: RecordLink, is_deleted: bool
 ) -> None:
-    store = await on_disk.user()
+    store = await on_disk.open_user_store()
     await store.commit(batch(entity("a"), entity("b"), replace(held, id="one")))
     if is_deleted:
         await store.commit(batch(Delete(link_ref("one"))))
@@ -331,7 +333,7 @@ async def test_a_project_that_is_off_is_left_out_and_refused_where_it_is_named(
     library: MemoryLibrary, store: RecordStore
 ) -> None:
     await store.commit(batch(memory(f"password={TOKEN}", id="one")))
-    await library.switch("shop", off=True)
+    await library.set_off("shop", off=True)
     audit = await find_secrets(library)
     assert (audit.findings, audit.left_out) == ([], ["shop"])
     with pytest.raises(ProjectOff):

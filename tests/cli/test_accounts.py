@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from everkept.app.app import App
-from everkept.core.sessions import USERS, Account, Session
+from everkept.core.sessions import USER_NOTE_PREFIX, Account, Session
 from everkept.settings import Settings
 
 Run = Callable[..., Any]
@@ -30,8 +30,8 @@ def test_users_are_listed_with_what_they_see(everkept: Run) -> None:
 def test_a_removal_that_was_cut_short_is_told(everkept: Run, tmp_path: Path) -> None:
     async def begin() -> None:
         app = App(Settings(tmp_path / "data", embedding_model="none"))
-        note = json.loads(await app.library.note(USERS + "anna") or "")
-        await app.library.set_note(USERS + "anna", json.dumps({**note, "leaving": True}))
+        note = json.loads(await app.library.get_note(USER_NOTE_PREFIX + "anna") or "")
+        await app.library.set_note(USER_NOTE_PREFIX + "anna", json.dumps({**note, "leaving": True}))
         await app.close()
 
     everkept("token", "--user", "anna")

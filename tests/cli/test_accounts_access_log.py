@@ -4,27 +4,29 @@ from typing import Any
 
 import pytest
 
-from everkept.accounts.access_log import BEGUN, FOLDER, MOST_FILES, Access, AccessLog
-from everkept.core.times import now
+from everkept.accounts.access_log import BEGUN_OUTCOME, LOG_FOLDER, MAX_FILES, AccessLog, LoggedCall
+from everkept.core.times import read_clock
 from everkept.values import replace
 from records import DAY_ONE
 
 Run = Callable[..., Any]
 
-READ = Access("1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2)
-ASKED = Access("2", DAY_ONE, "office", True, "", "", "/peers/search", None, 9, "ok")
-FORGED = Access("3", DAY_ONE, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
+READ = LoggedCall(
+    "1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2
+)
+ASKED = LoggedCall("2", DAY_ONE, "office", True, "", "", "/peers/search", None, 9, "ok")
+FORGED = LoggedCall("3", DAY_ONE, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> AccessLog:
-    return AccessLog(tmp_path / "data" / FOLDER)
+    return AccessLog(tmp_path / "data" / LOG_FOLDER)
 
 
 def test_where_nobody_called_it_says_so_and_makes_nothing(everkept: Run, tmp_path: Path) -> None:
     shown = everkept("access-log")
     assert (shown.status, shown.out) == (0, "")
-    assert f"0 calls in {tmp_path / 'data' / FOLDER}" in shown.err
+    assert f"0 calls in {tmp_path / 'data' / LOG_FOLDER}" in shown.err
     assert "--data-dir" in shown.err
     assert everkept("access-log", "--json").json == {"accesses": [], "broken_lines": 0}
     assert not (tmp_path / "data").exists()
@@ -69,7 +71,7 @@ def test_calls_that_may_have_touched_a_record_are_told_of(
     everkept: Run, written: AccessLog
 ) -> None:
     written.write(replace(READ, count=2, ids=("r1",)))
-    written.write(replace(READ, call="2", outcome=BEGUN))
+    written.write(replace(READ, call="2", outcome=BEGUN_OUTCOME))
     shown = everkept("access-log", "--id", "r2")
     assert "2 more calls may have touched it" in shown.err
     assert everkept("access-log", "--id", "r2", "--json").json["may_have_touched"] == 2
@@ -83,7 +85,7 @@ def test_lines_that_cannot_be_read_are_told_of(
     everkept: Run, written: AccessLog, tmp_path: Path
 ) -> None:
     written.write(READ)
-    with (tmp_path / "data" / FOLDER / "access.jsonl").open("a", encoding="utf-8") as file:
+    with (tmp_path / "data" / LOG_FOLDER / "access.jsonl").open("a", encoding="utf-8") as file:
         file.write("nonsense\n")
     shown = everkept("access-log")
     assert len(shown.out.splitlines()) == 1
@@ -101,11 +103,11 @@ def test_a_mistake_is_told(everkept: Run, options: tuple[str, str]) -> None:
 def test_a_log_that_goes_back_less_than_a_day_is_told_of(
     everkept: Run, written: AccessLog, tmp_path: Path, days: float, is_warned: bool
 ) -> None:
-    at = now() - int(days * 86_400 * 1_000_000)
+    at = read_clock() - int(days * 86_400 * 1_000_000)
     written.write(replace(READ, at=at))
     assert "make room" not in everkept("access-log").err
-    folder = tmp_path / "data" / FOLDER
-    for number in range(MOST_FILES - 1):
+    folder = tmp_path / "data" / LOG_FOLDER
+    for number in range(MAX_FILES - 1):
         (folder / f"access-{number}.jsonl").touch()
     assert ("make room" in everkept("access-log").err) == is_warned
     assert everkept("access-log", "--json").json["accesses"]
@@ -144,7 +146,7 @@ def test_what_the_owner_does_is_noted_before_it_is_done(everkept: Run, written: 
     lines = [access for access in written.read() if access is not None]
     begun, ended = lines[::2], lines[1::2]
     assert [each.call for each in begun] == [each.call for each in ended]
-    assert {each.outcome for each in begun} == {BEGUN}
+    assert {each.outcome for each in begun} == {BEGUN_OUTCOME}
     assert [(each.what, each.about, each.outcome) for each in ended] == [
         ("token", "anna", "ok"),
         ("grant read", "anna", "ok"),
@@ -180,7 +182,7 @@ def test_what_the_owner_does_is_done_though_it_cannot_be_noted(
     everkept: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / FOLDER).write_text("in the way", encoding="utf-8")
+    (tmp_path / "data" / LOG_FOLDER).write_text("in the way", encoding="utf-8")
     made = everkept("token", "--user", "anna", "--json")
     assert made.status == 0
     assert "access log" in made.err

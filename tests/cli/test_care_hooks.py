@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from everkept.care.findings import Finding, Patient, mended
+from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes
 from everkept.cli.care import check_hooks
 from everkept.core.locks import FileLock
-from everkept.core.times import now
-from everkept.hooks.session_end import Job, Jobs
-from everkept.hooks.workspace import Ledger, record
-from everkept.settings import load
+from everkept.core.times import read_clock
+from everkept.hooks.session_end import JobQueue, SessionJob
+from everkept.hooks.workspace import SessionLedger, record_fault
+from everkept.settings import read_settings
 from everkept.values import replace
 from hook_workers import at_home, wait_for_workers
 from server_processes import HANG
@@ -19,37 +19,39 @@ from server_processes import HANG
 LONG_AGO = (1_000_000, 1_000_000)
 MEND = """
 import sys
-from everkept.care.findings import Patient, mended
-from everkept.core.times import now
+from everkept.care.findings import CheckContext, apply_fixes
+from everkept.core.times import read_clock
 from everkept.cli.care import check_hooks
-from everkept.settings import load
-done = mended(check_hooks(Patient(load({"data_dir": sys.argv[1]}), now)))
+from everkept.settings import read_settings
+done = apply_fixes(check_hooks(CheckContext(read_settings({"data_dir": sys.argv[1]}), read_clock)))
 sys.exit(not (done and all(each.is_done for each in done)))
 """
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
-    return Patient(load({"data_dir": tmp_path / "data", "config": "none"}, {}), now)
+def patient(tmp_path: Path) -> CheckContext:
+    return CheckContext(
+        read_settings({"data_dir": tmp_path / "data", "config": "none"}, {}), read_clock
+    )
 
 
 @pytest.fixture
-def folder(patient: Patient) -> Path:
+def folder(patient: CheckContext) -> Path:
     """Of the hooks."""
     path = patient.folder / "hooks"
     path.mkdir(parents=True, mode=0o700)
     return path
 
 
-def worst(patient: Patient) -> list[Finding]:
+def worst(patient: CheckContext) -> list[DoctorFinding]:
     return [finding for finding in check_hooks(patient) if finding.severity != "ok"]
 
 
-def job(session: str) -> Job:
-    return Job("SessionEnd", session, now(), transcript=None, folder=None)
+def job(session: str) -> SessionJob:
+    return SessionJob("SessionEnd", session, read_clock(), transcript=None, folder=None)
 
 
-def mend_in_another_process(patient: Patient) -> None:
+def mend_in_another_process(patient: CheckContext) -> None:
     """As a command does: it ends before the one that it has started, which this waits for."""
     subprocess.run(
         [sys.executable, "-c", MEND, str(patient.folder)],
@@ -60,37 +62,37 @@ def mend_in_another_process(patient: Patient) -> None:
     wait_for_workers(patient.folder)
 
 
-def test_hooks_that_left_nothing_are_well(patient: Patient, folder: Path) -> None:
+def test_hooks_that_left_nothing_are_well(patient: CheckContext, folder: Path) -> None:
     assert worst(patient) == []
     folder.rmdir()
     assert worst(patient) == []
     assert not folder.exists()
 
 
-def test_hooks_that_are_switched_off_are_not_looked_at(patient: Patient, folder: Path) -> None:
-    record(folder, "SessionStart", "it went wrong")
+def test_hooks_that_are_switched_off_are_not_looked_at(patient: CheckContext, folder: Path) -> None:
+    record_fault(folder, "SessionStart", "it went wrong")
     off = replace(patient, settings=replace(patient.settings, hooks=False))
     assert worst(off) == []
 
 
-def test_the_newest_fault_is_told_for_a_week(patient: Patient, folder: Path) -> None:
-    record(folder, "SessionStart", "the first reason")
-    record(folder, "UserPromptSubmit", "the second reason")
+def test_the_newest_fault_is_told_for_a_week(patient: CheckContext, folder: Path) -> None:
+    record_fault(folder, "SessionStart", "the first reason")
+    record_fault(folder, "UserPromptSubmit", "the second reason")
     [finding] = worst(patient)
     assert finding.severity == "advice"
     assert "2 faults" in finding.what
     assert "UserPromptSubmit: the second reason" in finding.what
-    later = replace(patient, clock=lambda: now() + 8 * 86_400 * 1_000_000)
+    later = replace(patient, clock=lambda: read_clock() + 8 * 86_400 * 1_000_000)
     assert worst(later) == []
 
 
 def test_what_waits_for_long_while_nobody_is_at_it_is_taken_up(
-    patient: Patient, folder: Path
+    patient: CheckContext, folder: Path
 ) -> None:
-    jobs = Jobs(folder)
+    jobs = JobQueue(folder)
     jobs.add(job("one"))
     assert worst(patient) == []  # somebody may just be starting
-    [name] = jobs.names()
+    [name] = jobs.list_names()
     os.utime(folder / "jobs" / name, LONG_AGO)
     lock = FileLock(folder / "worker.lock")
     assert lock.take()
@@ -99,17 +101,17 @@ def test_what_waits_for_long_while_nobody_is_at_it_is_taken_up(
     [finding] = worst(patient)
     assert "1 session" in finding.what
     mend_in_another_process(patient)
-    assert jobs.names() == []
+    assert jobs.list_names() == []
     assert worst(patient) == []
 
 
-def test_what_failed_gets_another_try(patient: Patient, folder: Path) -> None:
-    jobs = Jobs(folder)
+def test_what_failed_gets_another_try(patient: CheckContext, folder: Path) -> None:
+    jobs = JobQueue(folder)
     jobs.add(job("one"))
-    [name] = jobs.names()
-    found = jobs.get(name)
+    [name] = jobs.list_names()
+    found = jobs.read_job(name)
     assert found is not None
-    jobs.give_up(replace(found, failures=3), "the transcript was locked")
+    jobs.reject(replace(found, failures=3), "the transcript was locked")
     (folder / "failed" / "0.json").write_text("{", encoding="utf-8")
     [finding] = worst(patient)
     assert "2 sessions" in finding.what
@@ -121,31 +123,31 @@ def test_what_failed_gets_another_try(patient: Patient, folder: Path) -> None:
 
 
 def test_ledgers_of_long_ago_go(
-    patient: Patient, folder: Path, monkeypatch: pytest.MonkeyPatch
+    patient: CheckContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everkept.cli.care.MANY_LEDGERS", 1)
+    monkeypatch.setattr("everkept.cli.care.MAX_OLD_LEDGERS", 1)
     for session in ("one", "two", "three"):
-        Ledger(folder, session).claim(["x"])
+        SessionLedger(folder, session).claim(["x"])
     assert worst(patient) == []
     old = sorted((folder / "sessions").iterdir())[:2]
     for path in old:
         os.utime(path, LONG_AGO)
     [finding] = worst(patient)
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.did == "removed 2"
     assert worst(patient) == []
 
 
-def test_what_is_no_job_is_told_at_once_and_removed(patient: Patient, folder: Path) -> None:
-    jobs = Jobs(folder)
+def test_what_is_no_job_is_told_at_once_and_removed(patient: CheckContext, folder: Path) -> None:
+    jobs = JobQueue(folder)
     jobs.add(job("one"))
-    [name] = jobs.names()
+    [name] = jobs.list_names()
     (folder / "jobs" / "x.json").write_text("rubbish", encoding="utf-8")
     (folder / "jobs" / f"0{name}").write_bytes(b"\xff\x00")
     [finding] = worst(patient)
     assert "2 files" in finding.what
     assert "x.json" in finding.what
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.did == "removed 2 files"
-    assert jobs.names() == [name]
+    assert jobs.list_names() == [name]
     assert worst(patient) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from graph_mirror import observed, upserted
 
 Run = Callable[..., Any]
@@ -65,8 +65,8 @@ def test_a_purge_leaves_no_byte_in_the_files_of_the_graph(everkept: Run, bank: P
 def test_what_stands_in_the_file_alone_is_purged_too(everkept: Run, bank: Path) -> None:
     with (bank / "graph" / "graph.jsonl").open("a", encoding="utf-8") as log:
         for event in (
-            upserted("Eve", now(), "person"),
-            observed("Eve", "lives at plugh", now(), "person"),
+            upserted("Eve", read_clock(), "person"),
+            observed("Eve", "lives at plugh", read_clock(), "person"),
         ):
             log.write(json.dumps(event) + "\n")
     purged = everkept("purge", "--containing", "plugh", "--yes", "--json").json

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everkept.clients.config_files import CLIENTS
-from everkept.clients.entries import EVENTS
+from everkept.clients.entries import HOOK_EVENTS
 
 Run = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def test_claude_code_gets_the_server_and_the_hooks(setup: Run, home: Path) -> No
     assert [each["file"] for each in outcome.json["changed"]] == [str(file) for file in files]
     assert servers(files[0])["everkept"]["type"] == "stdio"
     hooks = json.loads(files[1].read_text(encoding="utf-8"))["hooks"]
-    assert list(hooks) == list(EVENTS)
+    assert list(hooks) == list(HOOK_EVENTS)
     for event, (group,) in hooks.items():
         assert group["hooks"][0]["command"].endswith(f"-m everkept hook {event}")
 

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from everkept.app.engines import standby_of
-from everkept.core.times import iso
+from everkept.app.engines import find_standby
+from everkept.core.times import format_iso
 from everkept.engines.standby.journal import Journal
-from everkept.engines.standby.journal_acts import USER, Act, Commit, SetNote
-from everkept.settings import load
+from everkept.engines.standby.journal_acts import USER_STORE, Act, Commit, SetNote
+from everkept.settings import read_settings
 from records import DAY_ONE, MILLISECOND, batch, memory
 
 Run = Callable[..., Any]
 LATER = DAY_ONE + 5_000 * MILLISECOND
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
-TEA = Commit(USER, batch(memory("Prefers tea")))
-ESCAPE = Commit(USER, batch(memory("\x1b[2J gone")))
+TEA = Commit(USER_STORE, batch(memory("Prefers tea")))
+ESCAPE = Commit(USER_STORE, batch(memory("\x1b[2J gone")))
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def kept(
     data: Path, *written: Act, aside: Sequence[int] = (), account: str | None = None
 ) -> list[int]:
     """Their numbers; those at some places were set aside."""
-    standby = standby_of(load({"data_dir": data, "database_url": NOBODY, "config": "none"}, {}))
+    standby = find_standby(
+        read_settings({"data_dir": data, "database_url": NOBODY, "config": "none"}, {})
+    )
     assert standby is not None
     standby.folder.mkdir(parents=True)
 
@@ -38,7 +40,7 @@ def kept(
         journal = Journal(standby.journal, clock=lambda: LATER)
         numbers = [await journal.append(act, account=account) for act in written]
         for place in aside:
-            await journal.set_aside(numbers[place], "Its project is gone.")
+            await journal.reject(numbers[place], "Its project is gone.")
         await journal.close()
         return numbers
 
@@ -57,7 +59,7 @@ def test_what_waits_and_what_is_set_aside_is_shown(away: Run, tmp_path: Path) ->
     shown = away("journal")
     assert "Prefers tea" in shown.out
     assert "set note colour" in shown.out
-    assert f"set aside {iso(LATER)}: Its project is gone." in shown.out
+    assert f"set aside {format_iso(LATER)}: Its project is gone." in shown.out
     assert "1 write waiting, 1 set aside." in shown.out
     assert "--retry NUMBER" in shown.err
     told = away("journal", "--json").json["writes"]
@@ -66,11 +68,11 @@ def test_what_waits_and_what_is_set_aside_is_shown(away: Run, tmp_path: Path) ->
         "number": second,
         "what": "set note colour",
         "reason": told[0]["reason"],
-        "set_aside_at": iso(LATER),
+        "set_aside_at": format_iso(LATER),
     }
     assert told[1]["content"] == "Prefers tea"
     assert told[1]["store"] == "user"
-    assert told[1]["at"] == iso(DAY_ONE)
+    assert told[1]["at"] == format_iso(DAY_ONE)
 
 
 def test_what_is_stored_does_not_steer_the_terminal(away: Run, tmp_path: Path) -> None:

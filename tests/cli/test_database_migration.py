@@ -10,14 +10,14 @@ import pytest
 
 from data_folders import everything, filled
 from database_places import SERVERS, variables
-from everkept.app.engines import standby_of
-from everkept.core.ports import Embedded
-from everkept.core.records import Where
+from everkept.app.engines import find_standby
+from everkept.core.ports import RecordVector
+from everkept.core.records import RecordFilter
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
-from everkept.settings import load
+from everkept.settings import read_settings
 from processes import PATIENCE, Actor, acting
 
 Run = Callable[..., Any]
@@ -31,13 +31,13 @@ def with_vectors(folder: Path) -> None:
         library = SqliteLibrary(folder)
         _, store = await library.open("shop")
         vectors = np.eye(OnnxEmbedder.dimensions, dtype=np.float32)
-        records = await store.scan(Where())
+        records = await store.scan(RecordFilter())
         embedded = [
-            Embedded(record.id, record.version, vector)
+            RecordVector(record.id, record.version, vector)
             for record, vector in zip(records, vectors, strict=False)
         ]
         await store.put_vectors(OnnxEmbedder.name, embedded)
-        await library.switch("quiet", off=True)
+        await library.set_off("quiet", off=True)
         await library.close()
 
     asyncio.run(run())
@@ -47,8 +47,8 @@ def vectors_of(folder: Path) -> Mapping[str, list[float]]:
     async def run() -> Mapping[str, list[float]]:
         library = SqliteLibrary(folder)
         _, store = await library.open("shop")
-        ids = [record.id for record in await store.scan(Where())]
-        found = await store.vectors(OnnxEmbedder.name, ids)
+        ids = [record.id for record in await store.scan(RecordFilter())]
+        found = await store.get_vectors(OnnxEmbedder.name, ids)
         await library.close()
         return {record_id: vector.tolist() for record_id, vector in found.items()}
 
@@ -67,7 +67,7 @@ def held(folder: Path) -> dict[str, Any]:
 def silences(folder: Path) -> Any:
     async def run() -> Any:
         library = SqliteLibrary(folder)
-        found = await library.silences()
+        found = await library.list_off_periods()
         await library.close()
         return found
 
@@ -299,7 +299,7 @@ def test_nothing_is_copied_while_writes_are_kept_on_this_machine(
     everkept: Run, data: Path, tmp_path: Path, is_aside: bool
 ) -> None:
     places = {"data_dir": data, "database_url": NOBODY, "config": "none"}
-    standby = standby_of(load(places, {}))
+    standby = find_standby(read_settings(places, {}))
     assert standby is not None
     standby.folder.mkdir(parents=True)
 
@@ -307,7 +307,7 @@ def test_nothing_is_copied_while_writes_are_kept_on_this_machine(
         journal = Journal(standby.journal)
         number = await journal.append(SetNote("key", "value"))
         if is_aside:
-            await journal.set_aside(number, "It is gone.")
+            await journal.reject(number, "It is gone.")
         await journal.close()
 
     asyncio.run(run())

@@ -142,7 +142,7 @@ def test_whoever_waits_long_is_told_for_what(
 ) -> None:
     write({"upstream": actor(), "tools": [SEARCH]})
     assert everkept("gateway", "check").err == ""
-    monkeypatch.setattr("everkept.cli.gateway_call.PATIENCE", 0)
+    monkeypatch.setattr("everkept.cli.gateway_call.SLOW_SECONDS", 0)
     assert everkept("gateway", "check").err == "Waiting for the servers …\n"
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.cli.gateway_call import arguments_from
+from everkept.cli.gateway_call import parse_arguments
 from everkept.errors import InvalidInput
 
 JSON = dict[str, Any]
@@ -80,7 +80,7 @@ SCHEMA: JSON = {
     ],
 )
 def test_what_is_typed_is_read_by_the_schema(words: list[str], wanted: JSON) -> None:
-    assert arguments_from(words, SCHEMA) == wanted
+    assert parse_arguments(words, SCHEMA) == wanted
 
 
 @pytest.mark.parametrize(
@@ -104,39 +104,39 @@ def test_what_is_typed_is_read_by_the_schema(words: list[str], wanted: JSON) -> 
 )
 def test_what_cannot_be_meant_is_refused_by_name(words: list[str], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        arguments_from(words, SCHEMA)
+        parse_arguments(words, SCHEMA)
     assert told in str(refused.value)
 
 
 def test_words_without_a_key_are_the_one_argument_that_is_required() -> None:
     properties: JSON = {"query": {"type": "string"}, "limit": {"type": "number"}}
     one: JSON = {"properties": properties, "required": ["query"]}
-    assert arguments_from(["Ada", "L.", "limit=5"], one) == {"query": "Ada L.", "limit": 5}
+    assert parse_arguments(["Ada", "L.", "limit=5"], one) == {"query": "Ada L.", "limit": 5}
     number: JSON = {"properties": properties, "required": ["limit"]}
-    assert arguments_from(["5"], number) == {"limit": 5}
+    assert parse_arguments(["5"], number) == {"limit": 5}
     for wrong in (["5", "6"], ["5", "limit=6"]):
         with pytest.raises(InvalidInput, match="2 times"):
-            arguments_from(wrong, number)
+            parse_arguments(wrong, number)
     with pytest.raises(InvalidInput, match="neither key=value"):
-        arguments_from(["Ada"], one | {"required": ["query", "limit"]})
+        parse_arguments(["Ada"], one | {"required": ["query", "limit"]})
 
 
 def test_an_open_schema_takes_other_arguments() -> None:
     numbers: JSON = {"properties": {"a": {}}, "additionalProperties": {"type": "integer"}}
-    assert arguments_from(["other=5"], numbers) == {"other": 5}
-    assert arguments_from(["other=5"], {"type": "object"}) == {"other": 5}
+    assert parse_arguments(["other=5"], numbers) == {"other": 5}
+    assert parse_arguments(["other=5"], {"type": "object"}) == {"other": 5}
     patterns: JSON = {"properties": {"a": {}}, "patternProperties": {"^x": {"type": "string"}}}
-    assert arguments_from(["other=tea"], patterns) == {"other": "tea"}
+    assert parse_arguments(["other=tea"], patterns) == {"other": "tea"}
     with pytest.raises(InvalidInput, match="takes no arguments"):
-        arguments_from(["other=5"], {"type": "object", "additionalProperties": False})
+        parse_arguments(["other=5"], {"type": "object", "additionalProperties": False})
 
 
 def test_what_is_too_intricate_takes_anything() -> None:
     many = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(5_000)}
     hidden: JSON = {"properties": {"x": {"$ref": "#/$defs/a0"}, "y": {"type": "string"}}}
-    assert arguments_from(["x=5", "x=tea"], hidden | {"$defs": many}) == {"x": [5, "tea"]}
+    assert parse_arguments(["x=5", "x=tea"], hidden | {"$defs": many}) == {"x": [5, "tea"]}
     whole: JSON = {"$ref": "#/$defs/a0", "$defs": many}
-    assert arguments_from(["x=5"], whole) == {"x": 5}
+    assert parse_arguments(["x=5"], whole) == {"x": 5}
 
 
 _VALUES = st.recursive(
@@ -148,9 +148,9 @@ _VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(list(SCHEMA["properties"])), _VALUES))
 def test_an_object_goes_as_it_is(whole: JSON) -> None:
-    assert arguments_from([json.dumps(whole)], SCHEMA) == whole
+    assert parse_arguments([json.dumps(whole)], SCHEMA) == whole
 
 
 @given(st.text())
 def test_a_text_goes_as_it_is(text: str) -> None:
-    assert arguments_from([f"text={text}"], SCHEMA) == {"text": text}
+    assert parse_arguments([f"text={text}"], SCHEMA) == {"text": text}

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from everkept.families.gateway.draft import ready_names
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.draft import list_ready_names
+from everkept.families.gateway.file_reader import parse_file
 from server_processes import http_server
 
 Run = Callable[..., Any]
@@ -176,7 +176,7 @@ def test_a_program_that_is_named_by_its_folder_is_written_with_its_whole_path(
 def test_the_time_to_connect_goes_into_the_file(
     everkept: Run, target: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everkept.cli.gateway_call.PATIENCE", 0)
+    monkeypatch.setattr("everkept.cli.gateway_call.SLOW_SECONDS", 0)
     outcome = everkept("gateway", "init", "--connect-timeout", "90", "--", *command)
     assert outcome.status == 0, outcome.err
     assert outcome.err.startswith(f"Waiting for {command[0]}"[:40])
@@ -231,11 +231,11 @@ def test_printing_writes_nothing(everkept: Run, target: Path, command: list[str]
     assert not target.parent.exists()
 
 
-@pytest.mark.parametrize("name", ready_names())
+@pytest.mark.parametrize("name", list_ready_names())
 def test_a_ready_made_file_asks_nobody(everkept: Run, target: Path, name: str) -> None:
     outcome = everkept("gateway", "init", "--ready", name)
     assert outcome.status == 0, outcome.err
-    found = read(target.read_text(encoding="utf-8"), target.parent)
+    found = parse_file(target.read_text(encoding="utf-8"), target.parent)
     assert found.problems == []
     assert all(tool.name in outcome.out for tool in found.config.tools)  # type: ignore[union-attr]
 

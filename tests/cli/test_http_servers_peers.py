@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from certificates import certificate
-from everkept.core.peers import shown_fingerprint
-from everkept.peers.identity import fingerprint_of
+from everkept.core.peers import format_fingerprint
+from everkept.peers.identity import read_fingerprint
 
 Run = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
         *("peer", "add", "anna", ADDRESS, "--token-file", str(token)),
         *("--certificate", str(pem), "--time-limit", "2", "--json"),
     )
-    assert done.json["fingerprint"] == shown_fingerprint(fingerprint_of(pem))
+    assert done.json["fingerprint"] == format_fingerprint(read_fingerprint(pem))
     kept = peers_in(tmp_path)["anna"]
     assert (kept["token"], kept["time_limit"]) == ("evkp_of_a_file", 2.0)
 
@@ -127,7 +127,7 @@ def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
     again = everkept("peer", "identity", "--json").json
     assert (again["fingerprint"], again["is_new"]) == (first.out.strip(), False)
     assert Path(again["certificate"]).parent == tmp_path / "data"
-    assert fingerprint_of(Path(again["certificate"])) == first.out.strip().removeprefix("sha256:")
+    assert read_fingerprint(Path(again["certificate"])) == first.out.strip().removeprefix("sha256:")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from everkept.app.hook_tasks import note
-from everkept.core.times import now
+from everkept.app.hook_tasks import store_memory
+from everkept.core.times import read_clock
 from everkept.families.memories.memory_record import NewMemory
-from everkept.families.memories.model import Source
+from everkept.families.memories.model import MemorySource
 from everkept.settings import Settings
 
 Run = Callable[..., Any]
@@ -38,11 +38,11 @@ def notice(tmp_path: Path, folder: Path) -> Notice:
             type="episodic",
             importance=0.2,
             session=session,
-            source=Source(tool="hook:PostToolUse"),
+            source=MemorySource(tool="hook:PostToolUse"),
             **{"scope": "session"} | more,
         )
-        clock = lambda: now() - days_ago * DAY  # noqa: E731
-        asyncio.run(note(Settings(data_dir=tmp_path / "data"), folder, wanted, clock=clock))
+        clock = lambda: read_clock() - days_ago * DAY  # noqa: E731
+        asyncio.run(store_memory(Settings(data_dir=tmp_path / "data"), folder, wanted, clock=clock))
 
     return store
 

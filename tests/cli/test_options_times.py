@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from everkept.cli.options import moment
+from everkept.cli.options import parse_typed_time
 from everkept.errors import InvalidInput
 
 MINUTE = 60_000_000
@@ -33,8 +33,8 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_the_time_of_day_counts(typed: str, meant: int) -> None:
-    assert moment(typed, "since") == meant
-    assert moment(typed, "until", end=True) == meant
+    assert parse_typed_time(typed, "since") == meant
+    assert parse_typed_time(typed, "until", end=True) == meant
 
 
 def test_without_a_zone_the_machines_own_counts_with_its_summer_time() -> None:
@@ -43,21 +43,21 @@ def test_without_a_zone_the_machines_own_counts_with_its_summer_time() -> None:
         ("2026-01-01T12:00", datetime(2026, 1, 1, 12)),
         ("2026-07-01", datetime(2026, 7, 1)),
     ):
-        assert moment(typed, "since") == int(local.astimezone().timestamp()) * 1_000_000
+        assert parse_typed_time(typed, "since") == int(local.astimezone().timestamp()) * 1_000_000
     midnight = int(datetime(2026, 1, 16).astimezone().timestamp()) * 1_000_000
-    assert moment("2026-01-15", "until", end=True) == midnight - 1
+    assert parse_typed_time("2026-01-15", "until", end=True) == midnight - 1
 
 
 def test_hours_and_minutes_ago_are_exact() -> None:
     now = int(datetime.now(UTC).timestamp() * 1_000_000)
     for typed, passed in (("2 hours ago", 120), ("an hour ago", 60), ("30 minutes ago", 30)):
-        at = moment(typed, "since")
+        at = parse_typed_time(typed, "since")
         assert at is not None
         assert abs(now - passed * MINUTE - at) < MINUTE
 
 
 def test_days_are_those_of_the_calendar() -> None:
-    at, today = moment("yesterday", "since"), datetime.now().astimezone()
+    at, today = parse_typed_time("yesterday", "since"), datetime.now().astimezone()
     assert at is not None
     begun = datetime.fromtimestamp(at / 1_000_000).astimezone()
     assert begun.date() == today.date() - timedelta(days=1)
@@ -67,4 +67,4 @@ def test_days_are_those_of_the_calendar() -> None:
 @pytest.mark.parametrize("typed", ["whenever", "2026-13-01T00:00", "", "T12:00"])
 def test_what_is_no_time_is_refused(typed: str) -> None:
     with pytest.raises(InvalidInput):
-        moment(typed, "since")
+        parse_typed_time(typed, "since")

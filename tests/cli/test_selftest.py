@@ -10,14 +10,14 @@ import psutil
 import pytest
 
 from everkept.app.app import App
-from everkept.cli.selftest import run_trial
-from everkept.cli.selftest_workers import Fact, Ledger, judge
+from everkept.cli.selftest import run_selftest
+from everkept.cli.selftest_workers import SelftestFact, SelftestLedger, judge
 from everkept.core.sessions import Session
-from everkept.settings import load
+from everkept.settings import read_settings
 
 COMMAND = (sys.executable, "-m", "everkept", "selftest", "--json")
-ADA = Fact("lives", "Ada")
-LOVED = Fact("lives", "Ada", text="loved numbers")
+ADA = SelftestFact("lives", "Ada")
+LOVED = SelftestFact("lives", "Ada", text="loved numbers")
 
 
 def test_killed_servers_lose_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def test_an_interrupted_trial_leaves_no_server_running(tmp_path: Path) -> None:
 
     log_path = tmp_path / "log"
     with log_path.open("wb") as log, pytest.raises(KeyboardInterrupt):
-        run_trial(tmp_path, 2, 60, log, interrupt)
+        run_selftest(tmp_path, 2, 60, log, interrupt)
     assert len(seen) == 3
     assert not any(process.is_running() for process in seen)
 
 
 def test_an_acknowledged_write_that_is_not_there_counts_as_lost(tmp_path: Path) -> None:
     ledger = _ledger_of_ada(tmp_path)
-    ledger.acknowledge("lives", stored=[Fact("lives", "Grace")], surely_changed=False)
+    ledger.acknowledge("lives", stored=[SelftestFact("lives", "Grace")], surely_changed=False)
     verdict = asyncio.run(judge(tmp_path, ledger))
     assert (verdict.acknowledged, verdict.found, verdict.lost) == (3, 2, 1)
     assert not verdict.is_good
@@ -68,7 +68,7 @@ def test_an_acknowledged_deletion_that_did_not_happen_counts_as_lost(tmp_path: P
 
 def test_a_call_of_which_a_part_was_stored_is_torn(tmp_path: Path) -> None:
     ledger = _ledger_of_ada(tmp_path)
-    ledger.abandon([ADA, Fact("lives", "Ada", target="Grace")])
+    ledger.abandon([ADA, SelftestFact("lives", "Ada", target="Grace")])
     assert asyncio.run(judge(tmp_path, ledger)).torn == 1
 
 
@@ -93,17 +93,17 @@ def test_a_library_that_kept_its_word_is_good(tmp_path: Path) -> None:
     assert (verdict.searched, verdict.changes) == (1, 1)
 
 
-def _ledger_of_ada(data_dir: Path) -> Ledger:
+def _ledger_of_ada(data_dir: Path) -> SelftestLedger:
     """A library with one entity, and the ledger of the one call that made it."""
     asyncio.run(_store_ada(data_dir))
-    ledger = Ledger()
+    ledger = SelftestLedger()
     ledger.attempt("lives")
     ledger.acknowledge("lives", stored=[ADA, LOVED])
     return ledger
 
 
 async def _store_ada(data_dir: Path) -> None:
-    app = App(load({"data_dir": data_dir}, {}))
+    app = App(read_settings({"data_dir": data_dir}, {}))
     session = Session()
     entity: dict[str, Any] = {"name": "Ada", "entity_type": "person"}
     arguments = {"entities": [entity | {"observations": ["loved numbers"]}]}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from certificates import certificate
-from everkept.app.engines import standby_of
+from everkept.app.engines import find_standby
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
-from everkept.settings import load
+from everkept.settings import read_settings
 from server_processes import StdioServer, http_server, run, stdio_server
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
@@ -52,8 +52,10 @@ def _asked(server: StdioServer) -> int:
 
 
 def test_what_waits_for_a_server_of_before_is_said_at_the_start(tmp_path: Path) -> None:
-    settings = load({"data_dir": tmp_path / "data", "config": "none", "database_url": NOBODY}, {})
-    standby = standby_of(settings)
+    settings = read_settings(
+        {"data_dir": tmp_path / "data", "config": "none", "database_url": NOBODY}, {}
+    )
+    standby = find_standby(settings)
     assert standby is not None
 
     async def leave() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from account_homes import kept_at_home
 from database_places import variables
-from everkept.cli.status import counted, size
-from everkept.core.mcp import Usage
-from everkept.core.times import iso, now
+from everkept.cli.status import format_size, format_total
+from everkept.core.mcp import ToolUsage
+from everkept.core.times import format_iso, read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
 
 Run = Callable[..., Any]
@@ -133,13 +133,13 @@ def test_many_projects_are_summed_up_and_this_one_is_among_them(everkept: Run, d
     ],
 )
 def test_sizes_are_told_as_people_say_them(count: int, shown: str) -> None:
-    assert size(count) == shown
+    assert format_size(count) == shown
 
 
 def test_one_of_a_thing_is_told_as_one() -> None:
-    assert counted(1, "memories") == "1 memory"
-    assert counted(1, "projects") == "1 project"
-    assert counted(1_200, "texts") == "1,200 texts"
+    assert format_total(1, "memories") == "1 memory"
+    assert format_total(1, "projects") == "1 project"
+    assert format_total(1_200, "texts") == "1,200 texts"
 
 
 def test_a_project_that_is_not_there_is_refused(everkept: Run, data: Path) -> None:
@@ -167,7 +167,7 @@ def test_conversations_in_folders_without_a_project_have_a_row(everkept: Run, da
     assert everkept("status", "--json").json["elsewhere"] == 0
 
 
-def count(data: Path, *rows: Usage) -> None:
+def count(data: Path, *rows: ToolUsage) -> None:
     async def run() -> None:
         library = SqliteLibrary(data)
         await library.add_usage(rows)
@@ -203,8 +203,12 @@ def test_without_a_gateway_nothing_is_said_of_one(everkept: Run, data: Path) -> 
 def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
     everkept: Run, data: Path, gateway: Path
 ) -> None:
-    at = now()
-    count(data, Usage("memory__search", 4, 1, 10.0, 5.25, at), Usage("other", 1, 0, 1.0, 1.0, at))
+    at = read_clock()
+    count(
+        data,
+        ToolUsage("memory__search", 4, 1, 10.0, 5.25, at),
+        ToolUsage("other", 1, 0, 1.0, 1.0, at),
+    )
     told = everkept("status", "--json").json["gateway"]
     assert told.keys() == {"config", "upstreams", "tools"}
     assert told["config"] == str(gateway)
@@ -219,7 +223,7 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
         "errors": 1,
         "mean_ms": 2.5,
         "longest_ms": 5.2,
-        "last_at": iso(at),
+        "last_at": format_iso(at),
     }
     assert [each["tool"] for each in told["tools"]] == ["memory__search", "other", "memory__read"]
     assert told["tools"][2]["last_at"] is None
@@ -236,7 +240,9 @@ def test_tools_that_the_file_does_not_have_any_more_are_only_counted(
     whole = json.loads(gateway.read_text("utf-8"))
     whole["upstreams"]["web"]["passThrough"] = {"prefix": "web_"}
     gateway.write_text(json.dumps(whole), "utf-8")
-    count(data, *(Usage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find")))
+    count(
+        data, *(ToolUsage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find"))
+    )
     told = everkept("status", "--json").json["gateway"]
     assert {each["tool"] for each in told["tools"]} == {"memory__read", "web_find"}
     assert [each["tool"] for each in told["earlier"]] == ["gone"]
@@ -277,14 +283,14 @@ def test_another_file_of_a_gateway_can_be_named(
 
 
 def test_many_tools_of_a_gateway_are_summed_up(everkept: Run, data: Path) -> None:
-    count(data, *(Usage(f"tool_{number}", 1, 0, 1.0, 1.0, 1) for number in range(17)))
+    count(data, *(ToolUsage(f"tool_{number}", 1, 0, 1.0, 1.0, 1) for number in range(17)))
     assert "and 2 more tools" in everkept("status").out
     assert len(everkept("status", "--json").json["gateway"]["tools"]) == 17
 
 
 def test_calls_are_no_part_of_what_is_exported(everkept: Run, data: Path, tmp_path: Path) -> None:
     everkept("remember", "Tests run with tox")
-    count(data, Usage("memory__search", 4, 1, 10.0, 5.25, 1))
+    count(data, ToolUsage("memory__search", 4, 1, 10.0, 5.25, 1))
     assert everkept("export", str(tmp_path / "export")).status == 0
     files = [path for path in (tmp_path / "export").rglob("*") if path.is_file()]
     written = "".join(path.read_text("utf-8") for path in files)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everkept.cli.tools import items_from
+from everkept.cli.tools import parse_items
 from everkept.errors import InvalidInput
 from everkept.families.graph.model import NewEntity
 
@@ -24,7 +24,7 @@ def bank(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_a_key_given_again_begins_the_next_object() -> None:
     words = ["name=a", "entity_type=x", "observations=1", "observations=2=3", "name=b"]
-    assert items_from(words, NewEntity, "entities") == [
+    assert parse_items(words, NewEntity, "entities") == [
         {"name": "a", "entity_type": "x", "observations": ["1", "2=3"]},
         {"name": "b"},
     ]
@@ -32,12 +32,12 @@ def test_a_key_given_again_begins_the_next_object() -> None:
 
 def test_what_is_neither_json_nor_a_known_key_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        items_from(["nme=a"], NewEntity, "entities")
+        parse_items(["nme=a"], NewEntity, "entities")
 
 
 def test_the_tools_own_shape_of_json_is_taken_too() -> None:
     for text in ('{"entities": [{"name": "a"}]}', '[{"name": "a"}]', '{"name": "a"}'):
-        assert items_from([text], NewEntity, "entities") == [{"name": "a"}]
+        assert parse_items([text], NewEntity, "entities") == [{"name": "a"}]
 
 
 def test_what_is_true_or_false_is_a_flag(everkept: Run, bank: Path) -> None:

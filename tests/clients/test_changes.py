@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.clients import jsonc
-from everkept.clients.changes import Change, made, planned, undone
-from everkept.clients.config_files import CLIENTS, Held, Places, client_named
-from everkept.clients.entries import HooksPart, ServerPart
+from everkept.clients.changes import ConfigChange, apply_changes, plan_removal, plan_setup
+from everkept.clients.config_files import CLIENTS, ClientEnvironment, ConfigFileContent, get_client
+from everkept.clients.entries import HooksConfigPart, ServerConfigPart
 from everkept.errors import Conflict, EverkeptError, Refused
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -17,19 +17,19 @@ WORDS = ("/opt/everkept", "serve", "--project", "auto")
 NOW = "20260102-030405"
 
 
-def part(file: Path, name: str = "cursor", *, force: bool = False) -> ServerPart:
-    client = client_named(name, Places({}, file.parent, "linux", file.parent))
-    return ServerPart(file, client, WORDS, force)
+def part(file: Path, name: str = "cursor", *, force: bool = False) -> ServerConfigPart:
+    client = get_client(name, ClientEnvironment({}, file.parent, "linux", file.parent))
+    return ServerConfigPart(file, client, WORDS, force)
 
 
-def hooks(file: Path) -> HooksPart:
-    return HooksPart(file, lambda event: f"/opt/everkept hook {event}")
+def hooks(file: Path) -> HooksConfigPart:
+    return HooksConfigPart(file, lambda event: f"/opt/everkept hook {event}")
 
 
 def make(
-    *parts: ServerPart | HooksPart, undo: bool = False, copies: Path | None = None
+    *parts: ServerConfigPart | HooksConfigPart, undo: bool = False, copies: Path | None = None
 ) -> list[Path | None]:
-    return [done.backup for done in made(parts, NOW, undo=undo, copies=copies)]
+    return [done.backup for done in apply_changes(parts, NOW, undo=undo, copies=copies)]
 
 
 def names(folder: Path) -> list[str]:
@@ -132,14 +132,14 @@ def test_copies_of_a_projects_file_are_kept_elsewhere_and_found_again(tmp_path: 
         assert names(file.parent) == ["mcp.json"]
 
 
-class Careless(HooksPart):
+class Careless(HooksConfigPart):
     """Takes every hook for its own."""
 
-    def put(self, text: str) -> str:
-        return HooksPart.put(self, self.taken(text))
+    def insert(self, text: str) -> str:
+        return HooksConfigPart.insert(self, self.remove(text))
 
-    def taken(self, text: str) -> str:
-        return jsonc.without(text, ("hooks",))
+    def remove(self, text: str) -> str:
+        return jsonc.remove_value(text, ("hooks",))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_loss_of_a_hook_of_another_is_noticed_whoever_takes_it_for_ours(
 ) -> None:
     file = tmp_path / "settings.json"
     theirs = [{"hooks": [{"type": "command", "command": command}]}]
-    ours = jsonc.parsed(hooks(file).content)["hooks"]
+    ours = jsonc.parse_text(hooks(file).content)["hooks"]
     both = {**ours, event: [*theirs, *ours.get(event, [])]}
     file.write_text(json.dumps({"hooks": both}), encoding="utf-8")
     before = file.read_bytes()
@@ -168,12 +168,12 @@ def test_the_loss_of_a_hook_of_another_is_noticed_whoever_takes_it_for_ours(
 
 def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
     file = tmp_path / ".cursor" / "mcp.json"
-    change = planned(part(file))
+    change = plan_setup(part(file))
     assert change.before is None
     assert not file.parent.exists()
     assert make(part(file)) == [None]
     assert file.read_text(encoding="utf-8") == part(file).content
-    assert undone(part(tmp_path / "none.json")).is_needed is False
+    assert plan_removal(part(tmp_path / "none.json")).is_needed is False
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_what_cannot_be_changed_is_refused_and_stays(
 ) -> None:
     file = tmp_path / "config"
     file.write_bytes(content)
-    for act in (lambda: planned(part(file, name)), lambda: make(part(file, name))):
+    for act in (lambda: plan_setup(part(file, name)), lambda: make(part(file, name))):
         with pytest.raises(Refused) as raised:
             act()
         assert str(file) in raised.value.message
@@ -207,7 +207,7 @@ def test_a_refusal_tells_the_line_and_the_way_out(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{\n  "a": 1\n  "b": 2\n}', encoding="utf-8")
     with pytest.raises(Refused) as raised:
-        planned(part(file))
+        plan_setup(part(file))
     assert "line 3" in raised.value.message
     assert "--print" in str(raised.value.hint)
 
@@ -224,7 +224,7 @@ def test_a_file_that_can_be_read_but_not_extended_is_not_called_broken(tmp_path:
     file = tmp_path / "config.toml"
     file.write_text("mcp_servers = { a = { command = 'a' } }", encoding="utf-8")
     with pytest.raises(Refused) as raised:
-        planned(part(file, "codex"))
+        plan_setup(part(file, "codex"))
     assert "no room" in raised.value.message
 
 
@@ -269,7 +269,7 @@ def test_a_file_that_changes_at_this_moment_is_left_alone(
 def test_the_difference_shows_what_changes_and_hides_what_is_secret(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_bytes((SAMPLES / "cursor.json").read_bytes())
-    diff = planned(part(file)).diff
+    diff = plan_setup(part(file)).diff
     added = [line for line in diff.splitlines() if line.startswith("+")]
     assert any('"/opt/everkept"' in line for line in added)
     assert "hunter2" not in diff
@@ -279,7 +279,7 @@ def test_the_difference_shows_what_changes_and_hides_what_is_secret(tmp_path: Pa
 def test_of_a_file_on_one_long_line_only_the_place_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"x": ["long"] * 1000, "mcpServers": {"a": {}}}), encoding="utf-8")
-    diff = planned(part(file)).diff
+    diff = plan_setup(part(file)).diff
     assert "everkept" in diff
     assert len(diff) < 1000
 
@@ -291,8 +291,8 @@ lines = st.lists(st.sampled_from(["{", "}", '  "a": 1,', '  "b": 2', ""]), max_s
 def test_what_is_gone_and_what_is_new_can_be_read_from_the_difference(
     old: list[str], new: list[str]
 ) -> None:
-    before = Held(b"", "\n".join(old), has_mark=False)
-    change = Change(part(Path("mcp.json")), before, "\n".join(new))
+    before = ConfigFileContent(b"", "\n".join(old), has_mark=False)
+    change = ConfigChange(part(Path("mcp.json")), before, "\n".join(new))
     shown = [line for line in change.diff.split("\n") if line[:1] in ("+", "-")]
     balance = len([line for line in shown if line[0] == "+"]) - len(
         [line for line in shown if line[0] == "-"]

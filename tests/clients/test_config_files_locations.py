@@ -2,7 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.config_files import CLIENTS, Client, Places, client_named, clients
+from everkept.clients.config_files import (
+    CLIENTS,
+    ClientEnvironment,
+    ClientProgram,
+    get_client,
+    list_clients,
+)
 from everkept.errors import InvalidInput
 
 HOME = Path("/home/ada").absolute()
@@ -10,12 +16,12 @@ PROJECT = Path("/work/shop").absolute()
 
 
 def files(platform: str, **environment: str) -> dict[str, Path]:
-    places = Places(environment, HOME, platform, PROJECT)
-    return {client.name: client.user_file for client in clients(places)}
+    places = ClientEnvironment(environment, HOME, platform, PROJECT)
+    return {client.name: client.user_file for client in list_clients(places)}
 
 
-def named(name: str, home: Path = HOME, **environment: str) -> Client:
-    return client_named(name, Places(environment, home, "linux", PROJECT))
+def named(name: str, home: Path = HOME, **environment: str) -> ClientProgram:
+    return get_client(name, ClientEnvironment(environment, home, "linux", PROJECT))
 
 
 def test_every_client_is_known_by_its_name() -> None:
@@ -86,7 +92,7 @@ def test_a_project_has_files_of_its_own_where_the_client_reads_them() -> None:
         "windsurf": None,
     }
     with pytest.raises(InvalidInput) as raised:
-        named("windsurf").file("project")
+        named("windsurf").get_file("project")
     assert raised.value.facts["argument"] == "scope"
 
 

@@ -3,16 +3,16 @@ from typing import Any
 
 import pytest
 
-from everkept.clients.config_files import CLIENTS, Places, Unfitting, client_named
-from everkept.clients.entries import NotOurs, ServerPart
+from everkept.clients.config_files import CLIENTS, ClientEnvironment, UnexpectedShape, get_client
+from everkept.clients.entries import NameTaken, ServerConfigPart
 
 SAMPLES = Path(__file__).parent / "samples"
 WORDS = ("/opt/everkept", "serve", "--project", "auto")
 
 
-def part(name: str, words: tuple[str, ...] = WORDS, *, force: bool = False) -> ServerPart:
-    client = client_named(name, Places({}, Path("/home/ada"), "linux", Path("/shop")))
-    return ServerPart(client.user_file, client, words, force)
+def part(name: str, words: tuple[str, ...] = WORDS, *, force: bool = False) -> ServerConfigPart:
+    client = get_client(name, ClientEnvironment({}, Path("/home/ada"), "linux", Path("/shop")))
+    return ServerConfigPart(client.user_file, client, words, force)
 
 
 def sample(name: str) -> str:
@@ -20,8 +20,8 @@ def sample(name: str) -> str:
     return (SAMPLES / f"{name}.{ending}").read_bytes().decode("utf-8")
 
 
-def entry(of: ServerPart, text: str) -> dict[str, Any]:
-    value: Any = of.editor.parsed(text)
+def entry(of: ServerConfigPart, text: str) -> dict[str, Any]:
+    value: Any = of.editor.parse_text(text)
     for key in of.path:
         value = value[key]
     return value
@@ -30,28 +30,28 @@ def entry(of: ServerPart, text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_each_client_gets_its_entry_and_keeps_everything_else(name: str) -> None:
     ours, before = part(name), sample(name)
-    after = ours.put(before)
+    after = ours.insert(before)
     assert entry(ours, after)["command"] == "/opt/everkept"
     assert entry(ours, after)["args"] == ["serve", "--project", "auto"]
-    assert ours.others(ours.editor.parsed(after)) == ours.editor.parsed(before)
-    assert ours.put(after) == after
-    assert ours.taken(after) == before
+    assert ours.exclude_ours(ours.editor.parse_text(after)) == ours.editor.parse_text(before)
+    assert ours.insert(after) == after
+    assert ours.remove(after) == before
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_line_ends_of_windows_and_files_without_a_last_one_stay(name: str) -> None:
     ours = part(name)
     for before in (sample(name).replace("\r", "").replace("\n", "\r\n"), sample(name).rstrip()):
-        after = ours.put(before)
+        after = ours.insert(before)
         assert after.count("\n") == after.count("\r\n") or "\r" not in before
-        assert ours.taken(after) == before
+        assert ours.remove(after) == before
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_file_is_begun_where_there_is_none(name: str) -> None:
     ours = part(name)
-    assert ours.is_in(ours.editor.parsed(ours.content))
-    assert ours.put("") == ours.content
+    assert ours.is_present(ours.editor.parse_text(ours.content))
+    assert ours.insert("") == ours.content
 
 
 def test_clients_that_name_the_transport_are_told_it() -> None:
@@ -63,7 +63,7 @@ def test_clients_that_name_the_transport_are_told_it() -> None:
 
 @pytest.mark.parametrize("name", ["cursor", "codex"])
 def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -> None:
-    old = part(name).put(sample(name))
+    old = part(name).insert(sample(name))
     added = {
         "cursor": ('"args": [', '"disabled": false,\n"args": ['),
         "codex": ("args = [", "x = 1\nargs = ["),
@@ -72,11 +72,11 @@ def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -
     head, tail = old.rsplit(find, 1)
     old = head + replaced + tail
     newer = part(name, ("/new/everkept", "serve", "--read-only"))
-    after = newer.put(old)
+    after = newer.insert(old)
     assert entry(newer, after)["command"] == "/new/everkept"
     assert entry(newer, after)["args"] == ["serve", "--read-only"]
     assert set(entry(newer, after)) == {"command", "args"} | set(entry(newer, old))
-    assert newer.taken(after) == sample(name)
+    assert newer.remove(after) == sample(name)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -
     ],
 )
 def test_what_another_wrote_under_our_name_is_replaced_only_by_force(name: str, text: str) -> None:
-    with pytest.raises(NotOurs):
-        part(name).put(text)
-    assert part(name).taken(text) == text
+    with pytest.raises(NameTaken):
+        part(name).insert(text)
+    assert part(name).remove(text) == text
     forced = part(name, force=True)
-    assert entry(forced, forced.put(text)) == forced.value
+    assert entry(forced, forced.insert(text)) == forced.value
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_another_wrote_under_our_name_is_replaced_only_by_force(name: str, 
     ],
 )
 def test_a_surprising_shape_is_refused(name: str, text: str) -> None:
-    with pytest.raises(Unfitting):
-        part(name).put(text)
-    with pytest.raises(Unfitting):
-        part(name).taken(text)
+    with pytest.raises(UnexpectedShape):
+        part(name).insert(text)
+    with pytest.raises(UnexpectedShape):
+        part(name).remove(text)

@@ -5,15 +5,22 @@ from typing import Any
 import pytest
 
 from everkept.clients import jsonc
-from everkept.clients.config_files import Unfitting
-from everkept.clients.entries import EVENTS, HooksPart, hooked_events, hooks_of_ours
+from everkept.clients.config_files import UnexpectedShape
+from everkept.clients.entries import (
+    HOOK_EVENTS,
+    HooksConfigPart,
+    list_hooked_events,
+    list_our_hooks,
+)
 
 PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 SAMPLE = Path(__file__).parent / "samples" / "claude-settings.json"
 
 
-def part(program: str = "/opt/everkept", *launchers: str) -> HooksPart:
-    return HooksPart(Path("settings.json"), lambda event: f"{program} hook {event}", launchers)
+def part(program: str = "/opt/everkept", *launchers: str) -> HooksConfigPart:
+    return HooksConfigPart(
+        Path("settings.json"), lambda event: f"{program} hook {event}", launchers
+    )
 
 
 def sample() -> str:
@@ -25,11 +32,11 @@ def group(command: str, **more: Any) -> dict[str, Any]:
 
 
 def test_each_event_gets_a_hook_behind_those_of_others() -> None:
-    before, after = jsonc.parsed(sample()), jsonc.parsed(part().put(sample()))
-    assert set(hooked_events(after)) == set(EVENTS)
+    before, after = jsonc.parse_text(sample()), jsonc.parse_text(part().insert(sample()))
+    assert set(list_hooked_events(after)) == set(HOOK_EVENTS)
     for event, groups in before["hooks"].items():
         assert after["hooks"][event][: len(groups)] == groups
-    assert part().others(after) == before
+    assert part().exclude_ours(after) == before
     started = after["hooks"]["SessionStart"][1]
     assert started == {
         "hooks": [{"type": "command", "command": "/opt/everkept hook SessionStart", "timeout": 15}]
@@ -40,35 +47,37 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
 
 
 def test_a_hook_of_ours_that_nobody_waited_for_is_waited_for_again() -> None:
-    before = jsonc.parsed(part().put("{}"))
+    before = jsonc.parse_text(part().insert("{}"))
     for event in ("PostToolUse", "PostToolUseFailure"):
         before["hooks"][event][0]["hooks"][0]["async"] = True
-    assert jsonc.parsed(part().put(json.dumps(before))) == jsonc.parsed(part().put("{}"))
+    assert jsonc.parse_text(part().insert(json.dumps(before))) == jsonc.parse_text(
+        part().insert("{}")
+    )
 
 
 def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> None:
-    after = part().put(sample())
-    assert part().put(after) == after
-    assert part().taken(after) == sample()
-    assert part().taken(part().content) == "{}\n"
+    after = part().insert(sample())
+    assert part().insert(after) == after
+    assert part().remove(after) == sample()
+    assert part().remove(part().content) == "{}\n"
 
 
 def test_another_place_of_the_program_replaces_the_old_one() -> None:
-    before = part("/old/run", "/old/run").put(sample())
-    after = part("/new/everkept", "/old/run").put(before)
-    assert after == part("/new/everkept").put(sample())
-    assert {words[0] for words in hooks_of_ours(jsonc.parsed(after))} == {"/new/everkept"}
+    before = part("/old/run", "/old/run").insert(sample())
+    after = part("/new/everkept", "/old/run").insert(before)
+    assert after == part("/new/everkept").insert(sample())
+    assert {words[0] for words in list_our_hooks(jsonc.parse_text(after))} == {"/new/everkept"}
 
 
 def test_a_launcher_that_nobody_knows_is_another_s() -> None:
-    before = part("/old/run", "/old/run").put(sample())
-    values = jsonc.parsed(before)
-    assert hooked_events(values) == ()
-    assert hooked_events(values, ["/old/run"]) == tuple(
-        event for event in values["hooks"] if event in EVENTS
+    before = part("/old/run", "/old/run").insert(sample())
+    values = jsonc.parse_text(before)
+    assert list_hooked_events(values) == ()
+    assert list_hooked_events(values, ["/old/run"]) == tuple(
+        event for event in values["hooks"] if event in HOOK_EVENTS
     )
-    assert part().taken(before) == before
-    assert part().others(jsonc.parsed(part().put(before))) == values
+    assert part().remove(before) == before
+    assert part().exclude_ours(jsonc.parse_text(part().insert(before))) == values
 
 
 @pytest.mark.parametrize(
@@ -90,32 +99,34 @@ def test_a_launcher_that_nobody_knows_is_another_s() -> None:
     ],
 )
 def test_hooks_of_others_stay_at_every_event(command: str) -> None:
-    hooks = {name: [group(command.format(event=name))] for name in (*EVENTS, "Stop", "PreToolUse")}
+    hooks = {
+        name: [group(command.format(event=name))] for name in (*HOOK_EVENTS, "Stop", "PreToolUse")
+    }
     text = json.dumps({"hooks": hooks}, indent=1)
-    after = part().put(text)
-    for event, groups in jsonc.parsed(after)["hooks"].items():
+    after = part().insert(text)
+    for event, groups in jsonc.parse_text(after)["hooks"].items():
         assert groups[0] == hooks[event][0]
-    assert part().taken(after) == part().taken(text) == text
+    assert part().remove(after) == part().remove(text) == text
 
 
 def test_under_events_that_we_never_wrote_nothing_is_ours() -> None:
     text = json.dumps({"hooks": {"Stop": [group("/opt/everkept hook Stop")], "Odd": 3}})
-    assert part().taken(text) == text
-    after = jsonc.parsed(part().put(text))
+    assert part().remove(text) == text
+    after = jsonc.parse_text(part().insert(text))
     assert after["hooks"]["Stop"] == [group("/opt/everkept hook Stop")]
     assert after["hooks"]["Odd"] == 3
 
 
 def test_what_somebody_added_to_our_hook_stays() -> None:
-    values = jsonc.parsed(part().content)
+    values = jsonc.parse_text(part().content)
     ours = values["hooks"]["SessionStart"][0]
     ours["matcher"] = "startup"
     ours["hooks"][0]["statusMessage"] = "remembering"
     text = json.dumps(values, indent=2).replace('"timeout"', '// mine\n"timeout"')
-    assert part().put(text) == text
-    moved = part("/new/everkept").put(text)
-    assert moved.count("// mine") == len(EVENTS)
-    group_now = jsonc.parsed(moved)["hooks"]["SessionStart"][0]
+    assert part().insert(text) == text
+    moved = part("/new/everkept").insert(text)
+    assert moved.count("// mine") == len(HOOK_EVENTS)
+    group_now = jsonc.parse_text(moved)["hooks"]["SessionStart"][0]
     assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == (
         "startup",
         "remembering",
@@ -124,21 +135,21 @@ def test_what_somebody_added_to_our_hook_stays() -> None:
 
 
 def test_hooks_that_others_added_since_stay_in_their_order() -> None:
-    values = jsonc.parsed(part().put(sample()))
+    values = jsonc.parse_text(part().insert(sample()))
     values["hooks"]["SessionStart"] += [group("later")]
     values["hooks"]["SessionStart"][1]["hooks"].insert(0, {"type": "command", "command": "mine"})
     values["hooks"]["PreCompact"][0]["hooks"].append({"type": "prompt", "prompt": "everkept hook"})
     text = json.dumps(values, indent=2)
-    moved = jsonc.parsed(part("/new/everkept").put(text))
+    moved = jsonc.parse_text(part("/new/everkept").insert(text))
     mixed = moved["hooks"]["SessionStart"][1]["hooks"]
     assert [hook["command"] for hook in mixed] == ["mine", "/new/everkept hook SessionStart"]
-    left = jsonc.parsed(part().taken(text))
+    left = jsonc.parse_text(part().remove(text))
     commands = [item["hooks"][0]["command"] for item in left["hooks"]["SessionStart"]]
     assert commands == ["npm run hook SessionStart", "mine", "later"]
     assert left["hooks"]["PreCompact"] == [
         {"hooks": [{"type": "prompt", "prompt": "everkept hook"}]}
     ]
-    assert part().others(values) == left
+    assert part().exclude_ours(values) == left
 
 
 def test_ours_is_there_once() -> None:
@@ -147,7 +158,7 @@ def test_ours_is_there_once() -> None:
         group("x"),
         group("/b/everkept hook SessionStart"),
     ]
-    after = jsonc.parsed(part().put(json.dumps({"hooks": {"SessionStart": twice}})))
+    after = jsonc.parse_text(part().insert(json.dumps({"hooks": {"SessionStart": twice}})))
     commands = [item["hooks"][0]["command"] for item in after["hooks"]["SessionStart"]]
     assert commands == ["/opt/everkept hook SessionStart", "x"]
 
@@ -155,28 +166,28 @@ def test_ours_is_there_once() -> None:
 def test_a_command_with_its_arguments_apart_is_known_too() -> None:
     hook = {"type": "command", "command": "/opt/everkept", "args": ["hook", "PreCompact"]}
     text = json.dumps({"hooks": {"PreCompact": [{"hooks": [hook]}]}})
-    assert part().taken(text) == "{}"
-    assert hooks_of_ours(json.loads(text)) == [("/opt/everkept", "hook", "PreCompact")]
-    (renewed,) = jsonc.parsed(part().put(text))["hooks"]["PreCompact"][0]["hooks"]
+    assert part().remove(text) == "{}"
+    assert list_our_hooks(json.loads(text)) == [("/opt/everkept", "hook", "PreCompact")]
+    (renewed,) = jsonc.parse_text(part().insert(text))["hooks"]["PreCompact"][0]["hooks"]
     assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 15}
 
 
 @pytest.mark.parametrize("hooks", ["[]", '{"SessionStart": {}}', '"none"', '{"PreCompact": 3}'])
 def test_a_surprising_shape_is_refused(hooks: str) -> None:
-    with pytest.raises(Unfitting):
-        part().put(f'{{"hooks": {hooks}}}')
+    with pytest.raises(UnexpectedShape):
+        part().insert(f'{{"hooks": {hooks}}}')
 
 
 @pytest.mark.parametrize("odd", ["3", "null", '{"hooks": 3}', '{"hooks": [3, null]}', "[]"])
 def test_odd_groups_of_others_stay(odd: str) -> None:
     text = f'{{"hooks": {{"SessionStart": [{odd}]}}}}'
-    assert part().taken(part().put(text)) == text
+    assert part().remove(part().insert(text)) == text
 
 
 def test_the_plugin_answers_the_same_events() -> None:
     hooks = json.loads(PLUGIN.read_text(encoding="utf-8"))["hooks"]
-    assert set(hooks) == set(EVENTS)
-    for event, ours in EVENTS.items():
+    assert set(hooks) == set(HOOK_EVENTS)
+    for event, ours in HOOK_EVENTS.items():
         if "matcher" in ours:
             theirs = hooks[event][0]["matcher"]
             assert set(theirs.split("|")) == set(ours["matcher"].split("|"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.clients.entries import installed_plugin
+from everkept.clients.entries import find_plugin
 
 
 def plugin(folder: Path, enabled: Any = None, installed: Any = None) -> str | None:
@@ -14,7 +14,7 @@ def plugin(folder: Path, enabled: Any = None, installed: Any = None) -> str | No
         (folder / "plugins").mkdir(exist_ok=True)
         listed = folder / "plugins" / "installed_plugins.json"
         listed.write_text(json.dumps({"version": 2, "plugins": installed}), encoding="utf-8")
-    return installed_plugin(settings)
+    return find_plugin(settings)
 
 
 def test_the_plugin_is_known_from_either_file(tmp_path: Path) -> None:
@@ -32,8 +32,8 @@ def test_other_plugins_and_odd_files_do_not_count(tmp_path: Path, enabled: Any) 
 
 
 def test_a_file_that_is_missing_or_broken_says_nothing(tmp_path: Path) -> None:
-    assert installed_plugin(tmp_path / "settings.json") is None
+    assert find_plugin(tmp_path / "settings.json") is None
     (tmp_path / "settings.json").write_text("{", encoding="utf-8")
-    assert installed_plugin(tmp_path / "settings.json") is None
+    assert find_plugin(tmp_path / "settings.json") is None
     (tmp_path / "settings.json").write_text("[]", encoding="utf-8")
-    assert installed_plugin(tmp_path / "settings.json") is None
+    assert find_plugin(tmp_path / "settings.json") is None

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from everkept.clients.config_files import CLIENTS, Places
-from everkept.clients.entries import HooksPart, Surveyed, surveyed
+from everkept.clients.config_files import CLIENTS, ClientEnvironment
+from everkept.clients.entries import ClientInstallation, HooksConfigPart, survey_clients
 from everkept.values import replace
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> ClientEnvironment:
     project = tmp_path / "shop"
     project.mkdir()
-    return Places({}, tmp_path / "home", "linux", project)
+    return ClientEnvironment({}, tmp_path / "home", "linux", project)
 
 
 def write(file: Path, content: Any) -> None:
@@ -23,18 +23,18 @@ def write(file: Path, content: Any) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def of(places: Places, client: str) -> list[Surveyed]:
-    return [each for each in surveyed(places) if each.client == client]
+def of(places: ClientEnvironment, client: str) -> list[ClientInstallation]:
+    return [each for each in survey_clients(places) if each.client == client]
 
 
-def test_every_client_is_there_also_where_nothing_is(places: Places) -> None:
-    found = surveyed(places)
+def test_every_client_is_there_also_where_nothing_is(places: ClientEnvironment) -> None:
+    found = survey_clients(places)
     assert tuple(each.client for each in found) == CLIENTS
     assert not any(each.is_set_up or each.is_installed or each.problem for each in found)
-    assert all(each.program_is_there for each in found)
+    assert all(each.is_program_available for each in found)
 
 
-def test_an_entry_tells_its_program_its_data_and_its_project(places: Places) -> None:
+def test_an_entry_tells_its_program_its_data_and_its_project(places: ClientEnvironment) -> None:
     entry = {"command": sys.executable, "args": ["-m", "everkept", "serve", "--project", "auto"]}
     file = places.home / ".cursor" / "mcp.json"
     write(file, {"mcpServers": {"memory": entry, "other": {"command": "x"}}})
@@ -42,11 +42,11 @@ def test_an_entry_tells_its_program_its_data_and_its_project(places: Places) -> 
     assert (found.file, found.name, found.scope, found.kind) == (file, "memory", "user", "server")
     assert found.is_installed
     assert found.program == sys.executable
-    assert found.program_is_there
+    assert found.is_program_available
     assert (found.data_dir, found.project) == (None, "auto")
 
 
-def test_what_others_start_is_not_ours_whatever_it_is_called(places: Places) -> None:
+def test_what_others_start_is_not_ours_whatever_it_is_called(places: ClientEnvironment) -> None:
     others = {
         "everkept": {"command": "npx", "args": ["everkept-js"]},
         "build": {"command": "npm", "args": ["run", "serve"]},
@@ -56,12 +56,12 @@ def test_what_others_start_is_not_ours_whatever_it_is_called(places: Places) -> 
     hook = {"type": "command", "command": "/opt/site/run hook SessionStart"}
     hooks = {"SessionStart": [{"hooks": [hook]}]}
     write(places.home / ".claude" / "settings.json", {"hooks": hooks})
-    assert not any(each.is_set_up for each in surveyed(places))
+    assert not any(each.is_set_up for each in survey_clients(places))
     knowing = replace(places, launchers=["/opt/site/run"])
-    assert [each.kind for each in surveyed(knowing) if each.is_set_up] == ["hooks", "server"]
+    assert [each.kind for each in survey_clients(knowing) if each.is_set_up] == ["hooks", "server"]
 
 
-def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: Places) -> None:
+def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: ClientEnvironment) -> None:
     gone = str(places.home / "old" / "everkept")
     text = (
         f"[mcp_servers.everkept]\ncommand = {json.dumps(gone)}\nargs = ['serve']\n"
@@ -69,11 +69,11 @@ def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: Places)
     )
     write(places.home / ".codex" / "config.toml", text)
     (found,) = of(places, "codex")
-    assert (found.program, found.program_is_there) == (gone, False)
+    assert (found.program, found.is_program_available) == (gone, False)
     assert found.data_dir == "/data"
 
 
-def test_what_is_told_in_several_places_is_found_in_each(places: Places) -> None:
+def test_what_is_told_in_several_places_is_found_in_each(places: ClientEnvironment) -> None:
     entry = {"command": "everkept", "args": ["serve", "--data-dir=/d"]}
     kept = {"projects": {str(places.project): {"mcpServers": {"everkept": entry}}}}
     write(places.home / ".claude.json", {**kept, "mcpServers": {"everkept": entry}})
@@ -83,9 +83,9 @@ def test_what_is_told_in_several_places_is_found_in_each(places: Places) -> None
     assert {each.data_dir for each in found} == {"/d"}
 
 
-def test_hooks_are_found_with_their_events(places: Places) -> None:
+def test_hooks_are_found_with_their_events(places: ClientEnvironment) -> None:
     file = places.home / ".claude" / "settings.json"
-    part = HooksPart(file, lambda event: f"/opt/everkept hook {event} --data-dir /d")
+    part = HooksConfigPart(file, lambda event: f"/opt/everkept hook {event} --data-dir /d")
     values = json.loads(part.content)
     del values["hooks"]["SessionEnd"]
     write(file, values)
@@ -96,7 +96,7 @@ def test_hooks_are_found_with_their_events(places: Places) -> None:
     assert found.is_set_up
 
 
-def test_the_plugin_is_found(places: Places) -> None:
+def test_the_plugin_is_found(places: ClientEnvironment) -> None:
     write(places.home / ".claude" / "settings.json", {"enabledPlugins": {"everkept@x": True}})
     (found,) = of(places, "claude-code")
     assert (found.kind, found.name, found.is_set_up) == ("plugin", "everkept@x", True)
@@ -104,14 +104,14 @@ def test_the_plugin_is_found(places: Places) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", '{"mcpServers": []}', "[]"])
-def test_a_file_that_cannot_be_read_is_told(places: Places, content: str) -> None:
+def test_a_file_that_cannot_be_read_is_told(places: ClientEnvironment, content: str) -> None:
     write(places.home / ".cursor" / "mcp.json", content)
     (found,) = of(places, "cursor")
     assert found.problem
     assert not found.is_set_up
 
 
-def test_broken_hooks_are_told_beside_what_works(places: Places) -> None:
+def test_broken_hooks_are_told_beside_what_works(places: ClientEnvironment) -> None:
     entry = {"command": "everkept", "args": ["serve"]}
     write(places.home / ".claude.json", {"mcpServers": {"everkept": entry}, "projects": []})
     write(places.home / ".claude" / "settings.json", {"hooks": []})

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from everkept.clients.config_files import Unfitting
-from everkept.clients.jsonc import NotJson, parsed, with_value, without
+from everkept.clients.config_files import UnexpectedShape
+from everkept.clients.jsonc import NotJson, parse_text, remove_value, with_value
 
 ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
 
@@ -67,7 +67,7 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @given(documents())
 def test_comments_and_commas_at_the_end_do_not_count(document: tuple[str, dict[str, Any]]) -> None:
     text, value = document
-    assert parsed(text) == value
+    assert parse_text(text) == value
 
 
 @given(documents(), st.sampled_from([["servers"], ["servers", "everkept"], ["a", "b", "c"]]))
@@ -80,9 +80,9 @@ def test_what_is_put_in_is_there_and_taking_it_out_gives_the_text_back(
     nested: Any = ENTRY
     for key in reversed(path[1:]):
         nested = {key: nested}
-    assert parsed(changed) == {**value, path[0]: nested}
-    assert list(parsed(changed)) == [*value, path[0]]
-    assert without(changed, path[:1]) == text
+    assert parse_text(changed) == {**value, path[0]: nested}
+    assert list(parse_text(changed)) == [*value, path[0]]
+    assert remove_value(changed, path[:1]) == text
 
 
 @given(documents(), objects)
@@ -94,8 +94,8 @@ def test_a_place_below_is_filled_and_emptied_just_as_well(
     assume("everkept" not in others)
     with_others = with_value(text, ["servers"], others)
     changed = with_value(with_others, ["servers", "everkept"], ENTRY)
-    assert parsed(changed) == {**value, "servers": {**others, "everkept": ENTRY}}
-    assert without(changed, ["servers", "everkept"]) == with_others
+    assert parse_text(changed) == {**value, "servers": {**others, "everkept": ENTRY}}
+    assert remove_value(changed, ["servers", "everkept"]) == with_others
 
 
 @given(documents(), st.data())
@@ -105,8 +105,8 @@ def test_taking_one_thing_out_leaves_the_others_and_their_comments(
     text, value = document
     assume(value)
     key = data.draw(st.sampled_from(list(value)))
-    changed = without(text, [key])
-    assert parsed(changed) == {name: item for name, item in value.items() if name != key}
+    changed = remove_value(text, [key])
+    assert parse_text(changed) == {name: item for name, item in value.items() if name != key}
     assert with_value(changed, [key], 1) != changed
 
 
@@ -118,8 +118,8 @@ def test_a_new_value_stands_where_the_old_one_stood(
     assume(value)
     key = data.draw(st.sampled_from(list(value)))
     changed = with_value(text, [key], new)
-    assert parsed(changed) == {**value, key: new}
-    assert list(parsed(changed)) == list(value)
+    assert parse_text(changed) == {**value, key: new}
+    assert list(parse_text(changed)) == list(value)
     assert with_value(changed, [key], new) == changed
 
 
@@ -127,8 +127,8 @@ def test_a_new_value_stands_where_the_old_one_stood(
 def test_a_list_takes_one_more_at_its_end(items: list[Any], data: st.DataObject) -> None:
     text = data.draw(written({"list": items}))
     changed = with_value(text, ["list", len(items)], ENTRY)
-    assert parsed(changed) == {"list": [*items, ENTRY]}
-    assert without(changed, ["list", len(items)]) == text
+    assert parse_text(changed) == {"list": [*items, ENTRY]}
+    assert remove_value(changed, ["list", len(items)]) == text
 
 
 def test_an_entry_is_written_as_its_neighbours_are() -> None:
@@ -143,7 +143,9 @@ def test_a_file_on_one_line_stays_on_one_line() -> None:
     text = '{"a": 1, "servers": {"one": {"args": []}}}'
     changed = with_value(text, ["servers", "two"], {"args": ["x"]})
     assert changed == '{"a": 1, "servers": {"one": {"args": []}, "two": {"args": ["x"]}}}'
-    assert without(changed, ["servers", "one"]) == '{"a": 1, "servers": {"two": {"args": ["x"]}}}'
+    assert (
+        remove_value(changed, ["servers", "one"]) == '{"a": 1, "servers": {"two": {"args": ["x"]}}}'
+    )
 
 
 def test_line_ends_of_windows_stay() -> None:
@@ -152,16 +154,16 @@ def test_line_ends_of_windows_stay() -> None:
 
 
 def test_a_file_that_says_nothing_is_begun() -> None:
-    assert parsed("") == parsed(" // nothing yet") == {}
+    assert parse_text("") == parse_text(" // nothing yet") == {}
     assert with_value("", ["a"], 1) == '{\n  "a": 1\n}\n'
     assert with_value("// mine", ["a"], 1) == '// mine\n{\n  "a": 1\n}\n'
-    assert without("", ["a"]) == ""
+    assert remove_value("", ["a"]) == ""
 
 
 def test_taking_out_what_is_not_there_changes_nothing() -> None:
     text = '{"a": {"b": 1}, }'
     for path in (["c"], ["a", "c"], ["c", "d", "e"]):
-        assert without(text, path) == text
+        assert remove_value(text, path) == text
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,11 @@ def test_taking_out_what_is_not_there_changes_nothing() -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_place(text: str, place: str) -> None:
-    for act in (parsed, lambda text: with_value(text, ["x"], 1), lambda text: without(text, ["x"])):
+    for act in (
+        parse_text,
+        lambda text: with_value(text, ["x"], 1),
+        lambda text: remove_value(text, ["x"]),
+    ):
         with pytest.raises(NotJson) as raised:
             act(text)
         assert place in str(raised.value)
@@ -201,6 +207,6 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, place: str) -> No
     ],
 )
 def test_a_surprising_shape_is_refused(text: str, path: list[str | int], what: str) -> None:
-    with pytest.raises(Unfitting) as raised:
+    with pytest.raises(UnexpectedShape) as raised:
         with_value(text, path, 1)
     assert what in str(raised.value)

@@ -4,21 +4,21 @@ from pathlib import Path
 import pytest
 
 from everkept.clients.programs import (
-    arguments,
+    build_own_command,
+    find_arguments,
+    find_option,
+    format_shell_line,
+    get_command_words,
+    get_program,
+    is_available,
     is_ours,
-    is_there,
-    option,
-    own_program,
-    shell_line,
-    startable,
-    started,
-    words_of,
-    words_of_line,
+    make_startable,
+    split_line,
 )
 
 
 def test_a_launcher_is_what_clients_should_start() -> None:
-    assert own_program("/opt/shop/run", "/usr/bin/everkept", "python") == ("/opt/shop/run",)
+    assert build_own_command("/opt/shop/run", "/usr/bin/everkept", "python") == ("/opt/shop/run",)
 
 
 def test_the_program_in_use_is_named_with_its_folder(
@@ -28,14 +28,14 @@ def test_the_program_in_use_is_named_with_its_folder(
     program = tmp_path / name
     program.write_text("", encoding="utf-8")
     program.chmod(0o755)
-    assert own_program(None, str(program), "python") == (str(program),)
+    assert build_own_command(None, str(program), "python") == (str(program),)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert own_program(None, "everkept", "python") == (str(program),)
+    assert build_own_command(None, "everkept", "python") == (str(program),)
 
 
 @pytest.mark.parametrize("started_as", ["/site/everkept/__main__.py", "/usr/bin/pytest", "-c", ""])
 def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
-    assert own_program(None, started_as, "/usr/bin/python3") == (
+    assert build_own_command(None, started_as, "/usr/bin/python3") == (
         "/usr/bin/python3",
         "-m",
         "everkept",
@@ -43,15 +43,15 @@ def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
 
 
 def test_a_batch_file_of_windows_needs_its_shell() -> None:
-    assert startable(["C:\\shop\\run.cmd"], "win32") == ("cmd", "/c", "C:\\shop\\run.cmd")
-    assert startable(["C:\\shop\\everkept.exe"], "win32") == ("C:\\shop\\everkept.exe",)
-    assert startable(["/shop/run.cmd"], "linux") == ("/shop/run.cmd",)
+    assert make_startable(["C:\\shop\\run.cmd"], "win32") == ("cmd", "/c", "C:\\shop\\run.cmd")
+    assert make_startable(["C:\\shop\\everkept.exe"], "win32") == ("C:\\shop\\everkept.exe",)
+    assert make_startable(["/shop/run.cmd"], "linux") == ("/shop/run.cmd",)
 
 
 def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() -> None:
     words = ["/opt/my tools/everkept", "hook", "SessionEnd", "--data-dir", "/a'b $c"]
-    assert list(words_of_line(shell_line(words, "linux"))) == words
-    line = shell_line(["C:\\Users\\ada\\everkept.exe", "hook", "SessionEnd"], "win32")
+    assert list(split_line(format_shell_line(words, "linux"))) == words
+    line = format_shell_line(["C:\\Users\\ada\\everkept.exe", "hook", "SessionEnd"], "win32")
     assert line == "C:/Users/ada/everkept.exe hook SessionEnd"
 
 
@@ -72,8 +72,8 @@ def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() ->
     ],
 )
 def test_our_program_is_known_however_it_is_started(line: str) -> None:
-    assert is_ours(words_of_line(line), "hook")
-    assert not is_ours(words_of_line(line), "serve")
+    assert is_ours(split_line(line), "hook")
+    assert not is_ours(split_line(line), "serve")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_our_program_is_known_however_it_is_started(line: str) -> None:
     ],
 )
 def test_others_are_left_to_others(line: str) -> None:
-    assert not is_ours(words_of_line(line), "hook")
+    assert not is_ours(split_line(line), "hook")
 
 
 @pytest.mark.parametrize("name", ["run", "run.cmd"])
@@ -105,7 +105,7 @@ def test_a_launcher_is_ours_in_a_checkout_or_where_it_is_known(tmp_path: Path, n
     launcher = str(tmp_path / name)
     words = [launcher, "hook", "SessionStart", "--project", "shop"]
     assert not is_ours(words, "hook")
-    assert arguments(words, "hook", [launcher]) == ("SessionStart", "--project", "shop")
+    assert find_arguments(words, "hook", [launcher]) == ("SessionStart", "--project", "shop")
     assert is_ours(["cmd", "/c", *words], "hook", [launcher])
     source = tmp_path / "src" / "everkept"
     source.mkdir(parents=True)
@@ -116,33 +116,37 @@ def test_a_launcher_is_ours_in_a_checkout_or_where_it_is_known(tmp_path: Path, n
 
 
 def test_a_launcher_of_windows_is_known_with_either_slash() -> None:
-    line = shell_line(["C:\\shop\\run.cmd", "hook", "SessionStart"], "win32")
-    assert is_ours(words_of_line(line), "hook", ["C:\\shop\\run.cmd"])
+    line = format_shell_line(["C:\\shop\\run.cmd", "hook", "SessionStart"], "win32")
+    assert is_ours(split_line(line), "hook", ["C:\\shop\\run.cmd"])
     plain = "C:\\shop\\run.cmd hook SessionStart"
-    assert is_ours(words_of_line(plain, ["C:/shop/run.cmd"]), "hook", ["C:/shop/run.cmd"])
+    assert is_ours(split_line(plain, ["C:/shop/run.cmd"]), "hook", ["C:/shop/run.cmd"])
 
 
 def test_an_entry_of_any_shape_has_words_or_none() -> None:
-    assert words_of({"command": "a", "args": ["b", 3]}) == ("a", "b", "3")
-    assert words_of({"command": "a", "args": "b"}) == words_of({"command": "a"}) == ("a",)
+    assert get_command_words({"command": "a", "args": ["b", 3]}) == ("a", "b", "3")
+    assert (
+        get_command_words({"command": "a", "args": "b"})
+        == get_command_words({"command": "a"})
+        == ("a",)
+    )
     for entry in ({"url": "https://x.example"}, {"command": 3}, None, [], "a"):
-        assert words_of(entry) == ()
+        assert get_command_words(entry) == ()
 
 
 def test_an_option_is_found_in_both_ways_of_writing_it() -> None:
-    assert option(["serve", "--data-dir", "/x", "--project=shop"], "--data-dir") == "/x"
-    assert option(["serve", "--project=shop"], "--project") == "shop"
-    assert option(["serve", "--project"], "--project") is None
+    assert find_option(["serve", "--data-dir", "/x", "--project=shop"], "--data-dir") == "/x"
+    assert find_option(["serve", "--project=shop"], "--project") == "shop"
+    assert find_option(["serve", "--project"], "--project") is None
 
 
 def test_what_must_be_there_is_the_program_behind_the_shell_of_windows() -> None:
-    assert started(["cmd", "/c", "C:\\run.cmd", "serve"]) == "C:\\run.cmd"
-    assert started(["everkept", "serve"]) == "everkept"
+    assert get_program(["cmd", "/c", "C:\\run.cmd", "serve"]) == "C:\\run.cmd"
+    assert get_program(["everkept", "serve"]) == "everkept"
 
 
 def test_a_program_is_there_as_a_file_or_on_the_search_path(tmp_path: Path) -> None:
-    assert is_there(sys.executable)
-    assert not is_there(str(tmp_path / "everkept"))
-    assert not is_there(str(tmp_path))
-    assert not is_there("no-program-has-this-name")
-    assert not is_there("a\0b/c")
+    assert is_available(sys.executable)
+    assert not is_available(str(tmp_path / "everkept"))
+    assert not is_available(str(tmp_path))
+    assert not is_available("no-program-has-this-name")
+    assert not is_available("a\0b/c")

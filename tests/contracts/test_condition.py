@@ -39,7 +39,7 @@ async def test_an_engine_that_answers_is_connected(library: Library) -> None:
 
 
 async def test_asking_again_gives_the_same(library: Library) -> None:
-    await library.projects()
+    await library.list_projects()
     assert library.condition == library.condition
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Update, Where
+from everkept.core.records import RecordFilter, Update
 from records import DAY_ONE, MILLISECOND, batch, entity, note
 
 LATER = DAY_ONE + MILLISECOND
@@ -19,7 +19,7 @@ async def test_what_a_copy_belongs_to_has_not_changed_by_it(store: RecordStore) 
 
 async def test_a_copy_is_in_the_log_like_anything_else(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), at=LATER, copied=True))
-    [change] = await store.changes()
+    [change] = await store.read_changes()
     assert (change.at, [edit.id for edit in change.edits]) == (LATER, ["Ada"])
 
 
@@ -27,17 +27,17 @@ async def test_memories_that_nobody_asked_for_are_told_apart(store: RecordStore)
     await store.commit(
         batch(entity("asked"), entity("automatic", facets={"automatic": True, "pinned": True}))
     )
-    assert [r.id for r in await store.scan(Where(automatic=True))] == ["automatic"]
-    assert await store.how_many(Where(automatic=True)) == 1
-    assert await store.how_many(Where()) == 2
+    assert [r.id for r in await store.scan(RecordFilter(automatic=True))] == ["automatic"]
+    assert await store.count_records(RecordFilter(automatic=True)) == 1
+    assert await store.count_records(RecordFilter()) == 2
 
 
 async def test_a_project_knows_its_folders(library: Library) -> None:
     project = await library.create("shop", "")
-    await library.assign_workspace("/b", project)
-    await library.assign_workspace("/a", project)
-    assert await library.workspaces_of(project) == ["/a", "/b"]
-    assert await library.workspaces_of(await library.create("other", "")) == []
+    await library.link_workspace("/b", project)
+    await library.link_workspace("/a", project)
+    assert await library.list_workspaces(project) == ["/a", "/b"]
+    assert await library.list_workspaces(await library.create("other", "")) == []
 
 
 @pytest.mark.smoke

@@ -15,20 +15,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import postgres_server
 from everkept.core.commits import plan_undo
-from everkept.core.ports import Embedded, Purged, RecordStore
+from everkept.core.ports import PurgeResult, RecordStore, RecordVector
 from everkept.core.records import (
     Batch,
     Change,
     Delete,
     Insert,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Ref,
     Restore,
     Step,
     Update,
     Weights,
-    Where,
 )
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.connection import create
@@ -88,7 +88,7 @@ class Engines(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self.runner:
-            found = self.runner.run(self.other.check())
+            found = self.runner.run(self.other.find_faults())
             self.runner.run(self.close())
         assert found == []
 
@@ -103,7 +103,7 @@ class Engines(RuleBasedStateMachine):
         return self.both(lambda store: store.commit(batch))
 
     def changes(self) -> list[Change]:
-        return self.runner.run(self.memory.changes(limit=1_000))
+        return self.runner.run(self.memory.read_changes(limit=1_000))
 
     @initialize()
     def begin_with_a_family(self) -> None:
@@ -141,7 +141,7 @@ class Engines(RuleBasedStateMachine):
 
     def commit_drafts(self, drafts: Sequence[Draft], later: int) -> None:
         self.at += later
-        known = self.runner.run(self.memory.scan(Where(deleted=None)))
+        known = self.runner.run(self.memory.scan(RecordFilter(deleted=None)))
         links = self.runner.run(self.memory.get_links(LINKS, include_deleted=True))
         choices = {"record": choices_of(RECORDS, known), "link": choices_of(LINKS, links)}
         versions = {record.id: record.version for record in known}
@@ -163,7 +163,7 @@ class Engines(RuleBasedStateMachine):
                 return Insert(Record(**more, created_at=self.at, updated_at=self.at))
             case "link":
                 target = draft.third.among(choices["record"])
-                return Insert(Link(item_id, second or target, "to", target, self.at))
+                return Insert(RecordLink(item_id, second or target, "to", target, self.at))
             case "update":
                 version = versions.get(item_id, 1)
                 versions[item_id] = version + 1
@@ -181,7 +181,7 @@ class Engines(RuleBasedStateMachine):
     def purge(self, records: list[str], links: list[str]) -> None:
         refs = [Ref("record", item) for item in records] + [Ref("link", item) for item in links]
         purged = self.both(lambda store: store.purge(refs))
-        assert isinstance(purged, Purged)
+        assert isinstance(purged, PurgeResult)
         assert purged.complete
 
     @rule(which=st.integers(0, 30))
@@ -205,21 +205,21 @@ class Engines(RuleBasedStateMachine):
     @rule(query=st.sampled_from(QUERIES), kinds=st.sampled_from([(), ("note",)]))
     def find_words(self, query: str, kinds: tuple[str, ...]) -> None:
         parsed = parse_query(query)
-        for words in (parsed.expression, parsed.all_terms(), parsed.any_term()):
+        for words in (parsed.expression, parsed.build_all_query(), parsed.build_any_query()):
             if words is not None:
-                self.find(words, Where(kinds=kinds))
+                self.find(words, RecordFilter(kinds=kinds))
 
-    def find(self, words: Any, where: Where) -> None:
+    def find(self, words: Any, where: RecordFilter) -> None:
         first = self.both(lambda store: found(store, words, where))
         for another in self.searched:
             assert self.runner.run(found(another, words, where)) == first
 
     @rule(where=WHERES, limit=st.none() | st.integers(0, 5))
-    def choose(self, where: Where, limit: int | None) -> None:
+    def choose(self, where: RecordFilter, limit: int | None) -> None:
         self.both(lambda store: store.scan(where, order="newest", limit=limit))
         self.both(lambda store: store.scan(where, limit=limit))
-        self.both(lambda store: store.how_many(where))
-        self.find(parse_query("red blue parser").any_term(), where)
+        self.both(lambda store: store.count_records(where))
+        self.find(parse_query("red blue parser").build_any_query(), where)
         self.both(lambda store: nearby(store, "one", where))
 
     @rule(
@@ -231,7 +231,7 @@ class Engines(RuleBasedStateMachine):
     def embed(self, records: list[str], model: str, angle: int, *, is_late: bool) -> None:
         known = self.runner.run(self.memory.get(records, include_deleted=True))
         items = [
-            Embedded(record.id, record.version - (is_late and number == 0), direction(angle))
+            RecordVector(record.id, record.version - (is_late and number == 0), direction(angle))
             for number, record in enumerate(known)
             if record.text
         ]
@@ -243,13 +243,13 @@ class Engines(RuleBasedStateMachine):
 
     @rule(model=MODELS, kinds=st.sampled_from([("note",), KINDS]), limit=st.integers(0, 5))
     def embed_those_who_wait(self, model: str, kinds: tuple[str, ...], limit: int) -> None:
-        waiting = self.both(lambda store: store.unembedded(model, kinds, limit))
+        waiting = self.both(lambda store: store.find_unembedded(model, kinds, limit))
         assert isinstance(waiting, list)
         self.embed([record.id for record in waiting], model, len(waiting) % 4, is_late=False)
 
     @rule(text=st.sampled_from([*WORDS, "GRÖ", "5", "%", "_", "e"]))
     def find_part(self, text: str) -> None:
-        self.both(lambda store: store.containing(text, Where(), 100))
+        self.both(lambda store: store.match_text(text, RecordFilter(), 100))
 
     @invariant()
     def all_that_can_be_read_is_equal(self) -> None:
@@ -257,20 +257,22 @@ class Engines(RuleBasedStateMachine):
 
     def undo_change(self, change: Change) -> Change | str:
         """The undoing change, or the code of the refusal."""
-        seen = self.both(lambda store: store.revision())
+        seen = self.both(lambda store: store.get_revision())
         planned = self.both(lambda store: plan_undo(store, change))
         if isinstance(planned, str) or isinstance(seen, str):
             return str(planned)
         return self.commit(Batch(planned, self.at, "undo", undoes=change.seq, revision=seen))
 
-    def live(self) -> tuple[list[Record], list[Link]]:
+    def live(self) -> tuple[list[Record], list[RecordLink]]:
         """What an undo and its own undo together must leave as it was."""
-        records = self.runner.run(self.memory.scan(Where()))
-        links = self.runner.run(self.memory.links(RECORDS))
+        records = self.runner.run(self.memory.scan(RecordFilter()))
+        links = self.runner.run(self.memory.find_links(RECORDS))
         return [replace(r, version=0, updated_at=0) for r in records], links
 
 
-def choices_of(every: Sequence[str], known: Sequence[Record | Link]) -> Mapping[str, Sequence[str]]:
+def choices_of(
+    every: Sequence[str], known: Sequence[Record | RecordLink]
+) -> Mapping[str, Sequence[str]]:
     return {
         "live": [thing.id for thing in known if thing.deleted_at is None],
         "deleted": [thing.id for thing in known if thing.deleted_at is not None],
@@ -286,7 +288,7 @@ async def outcome(answer: Awaitable[T]) -> T | str:
         return error.code
 
 
-async def found(store: RecordStore, words: Any, where: Where) -> set[tuple[str, str | None]]:
+async def found(store: RecordStore, words: Any, where: RecordFilter) -> set[tuple[str, str | None]]:
     return {(m.id, m.parent) for m in await store.match(words, where, Weights(), 100)}
 
 
@@ -294,30 +296,30 @@ async def everything(store: RecordStore) -> list[Any]:
     """In one go: a state machine asks it after each of thousands of steps."""
     refs = [Ref("record", "r1"), Ref("link", "l0"), Ref("record", "r0")]
     answers: list[Any] = [
-        await store.scan(Where(deleted=None)),
-        await store.scan(Where(parents=("r0", "r1")), limit=2),
-        await store.scan(Where(), order="name", after=("blue", "")),
-        await store.scan(Where(), after="r1"),
-        await store.scan(Where(deleted=None), order="newest", after="r2", limit=2),
+        await store.scan(RecordFilter(deleted=None)),
+        await store.scan(RecordFilter(parents=("r0", "r1")), limit=2),
+        await store.scan(RecordFilter(), order="name", after=("blue", "")),
+        await store.scan(RecordFilter(), after="r1"),
+        await store.scan(RecordFilter(deleted=None), order="newest", after="r2", limit=2),
         await store.get_links(LINKS, include_deleted=True),
-        await store.links(RECORDS[:3], direction="in"),
-        await store.links(RECORDS[:3], direction="out"),
+        await store.find_links(RECORDS[:3], direction="in"),
+        await store.find_links(RECORDS[:3], direction="out"),
         await store.scan_links(deleted=True),
-        await store.count(),
-        await store.changes(limit=1_000),
-        await store.history(refs, after=1),
-        await store.revision(),
-        await store.accesses(RECORDS),
-        await store.authors(),
-        [await store.scopes(kind) for kind in KINDS],
+        await store.count_live(),
+        await store.read_changes(limit=1_000),
+        await store.read_history(refs, after=1),
+        await store.get_revision(),
+        await store.get_accesses(RECORDS),
+        await store.list_authors(),
+        [await store.list_scopes(kind) for kind in KINDS],
         set(await store.tally(KINDS)),
-        await store.frequencies(["red", "parser", "user", "nothing"]),
+        await store.measure_words(["red", "parser", "user", "nothing"]),
     ]
     for model in ("one", "two"):
         answers += [
-            await store.unembedded(model, KINDS, 100),
-            await store.vector_counts(model, KINDS),
-            await nearby(store, model, Where(deleted=None)),
+            await store.find_unembedded(model, KINDS, 100),
+            await store.count_vectors(model, KINDS),
+            await nearby(store, model, RecordFilter(deleted=None)),
         ]
     return answers
 
@@ -328,10 +330,10 @@ def direction(angle: int) -> Any:
     return vector
 
 
-async def nearby(store: RecordStore, model: str, where: Where) -> dict[str, float]:
+async def nearby(store: RecordStore, model: str, where: RecordFilter) -> dict[str, float]:
     """All of them: of equally near ones each engine may say first what it likes."""
     vector = np.full(8, np.sqrt(1 / 8), np.float32)
-    matches = await store.near(model, vector, where, 100, also=RECORDS[:2])
+    matches = await store.find_near(model, vector, where, 100, also=RECORDS[:2])
     assert [m.score for m in matches] == sorted((m.score for m in matches), reverse=True)
     return {match.id: round(match.score, 3) for match in matches}
 
@@ -390,7 +392,7 @@ class WithSurrealInMemory(WithEmbeddedSurreal):
 class WithPostgres(Engines):
     def opened(self) -> RecordStore:
         self.library = library_over(postgres_server.shared().database(), clock=lambda: self.at)
-        return self.runner.run(self.library.user())
+        return self.runner.run(self.library.open_user_store())
 
     async def close(self) -> None:
         await self.library.close()

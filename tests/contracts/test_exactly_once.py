@@ -6,7 +6,7 @@ import pytest
 
 from everkept.core.commits import plan_undo
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Batch, Delete, Restore, Update, Where
+from everkept.core.records import Batch, Delete, RecordFilter, Restore, Update
 from everkept.errors import Conflict
 from everkept.values import replace
 from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
@@ -16,10 +16,10 @@ ADA = batch(entity("Ada"), key="first", client="editor")
 
 async def state(store: RecordStore) -> tuple[object, ...]:
     return (
-        await store.scan(Where(deleted=None)),
+        await store.scan(RecordFilter(deleted=None)),
         await store.scan_links(deleted=None),
-        await store.changes(limit=1_000),
-        await store.revision(),
+        await store.read_changes(limit=1_000),
+        await store.get_revision(),
     )
 
 
@@ -31,7 +31,7 @@ async def test_the_same_batch_again_gives_its_change_and_does_nothing(store: Rec
     assert await store.commit(ADA) == first
     assert await state(store) == before
     assert first.seq == 1
-    assert await store.changes() == [first]
+    assert await store.read_changes() == [first]
 
 
 async def test_every_kind_of_step_happens_once(store: RecordStore) -> None:
@@ -83,7 +83,7 @@ async def test_it_happens_once_whoever_commits_it_again(
     first = await store.commit(ADA)
     _, other = await library.open("project")
     assert await other.commit(ADA) == first
-    assert await other.changes() == [first]
+    assert await other.read_changes() == [first]
 
 
 @pytest.mark.smoke
@@ -93,12 +93,12 @@ async def test_it_happens_once_where_several_commit_it_at_the_same_time(
     _, other = await library.open("project")
     found = await asyncio.gather(*(each.commit(ADA) for each in (store, other) * 4))
     assert len(set(map(repr, found))) == 1
-    assert await store.changes() == found[:1]
+    assert await store.read_changes() == found[:1]
 
 
 async def test_a_key_is_known_to_its_own_store_alone(library: Library, store: RecordStore) -> None:
     await store.commit(ADA)
-    user = await library.user()
+    user = await library.open_user_store()
     change = await user.commit(ADA)
     assert change.seq == 1
     assert [record.id for record in await user.get(["Ada"])] == ["Ada"]
@@ -144,7 +144,7 @@ async def test_a_conflict_leaves_the_key_unused(store: RecordStore) -> None:
     early = batch(note("Ada", "said"), key="said")
     with pytest.raises(Conflict):
         await store.commit(early)
-    assert await store.revision() == 0
+    assert await store.get_revision() == 0
     await store.commit(batch(entity("Ada")))
     change = await store.commit(early)
     assert change.seq == 2
@@ -163,7 +163,7 @@ async def test_what_was_purged_does_not_come_back(store: RecordStore) -> None:
     assert await state(store) == before
     await store.purge([record_ref("Bob")])
     assert (await store.commit(both)).edits == ()
-    assert await store.scan(Where(deleted=None)) == []
+    assert await store.scan(RecordFilter(deleted=None)) == []
 
 
 async def test_what_was_redacted_does_not_come_back(store: RecordStore) -> None:
@@ -188,7 +188,7 @@ async def test_what_was_undone_stays_undone(store: RecordStore) -> None:
     assert await store.commit(undoing) == second
     assert await store.commit(redoing) == third
     assert [record.id for record in await store.get(["Ada"])] == ["Ada"]
-    assert await store.revision() == 3
+    assert await store.get_revision() == 3
 
 
 async def test_what_is_derived_or_copied_happens_once_too(store: RecordStore) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from everkept.core.files import FileInfo
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
-from everkept.files.lease_lock import Terms
+from everkept.files.lease_lock import LockTerms
 from file_stores import Filing, cancel_at_once, outcome
 from path_attacks import ATTACKS
 
@@ -20,8 +20,8 @@ def paths(found: list[FileInfo]) -> list[str]:
 
 async def test_a_folder_that_is_missing_holds_nothing(files: Filing) -> None:
     store = files.store
-    assert await store.info() is None
-    assert await store.info("x.md") is None
+    assert await store.read_info() is None
+    assert await store.read_info("x.md") is None
     assert await outcome(store.list()) == "not_found"
     assert await outcome(store.read("x.md")) == "not_found"
     assert await outcome(store.rename("x.md", "y.md")) == "not_found"
@@ -101,7 +101,7 @@ async def test_a_missing_file_is_named(files: Filing) -> None:
             await files.store.read(missing)
         assert caught.value.facts["kind"] == "file"
         assert caught.value.facts["name"] == missing
-        assert await files.store.info(missing) is None
+        assert await files.store.read_info(missing) is None
         assert await outcome(files.store.rename(missing, "y.md")) == "not_found"
         await files.store.remove(missing)
 
@@ -109,14 +109,14 @@ async def test_a_missing_file_is_named(files: Filing) -> None:
 async def test_a_file_says_its_size_and_when_it_changed(files: Filing) -> None:
     before = int(time.time()) * 1_000_000
     await files.store.write("a/x.md", b"12345")
-    info = await files.store.info("a/x.md")
+    info = await files.store.read_info("a/x.md")
     assert info is not None
     assert (info.path, info.name, info.size, info.is_folder) == ("a/x.md", "x.md", 5, False)
     assert before - 2_000_000 <= info.modified_at <= int(time.time() + 2) * 1_000_000
-    folder = await files.store.info("a")
+    folder = await files.store.read_info("a")
     assert folder is not None
     assert (folder.path, folder.size, folder.is_folder) == ("a", 0, True)
-    root = await files.store.info()
+    root = await files.store.read_info()
     assert root is not None
     assert (root.path, root.is_folder) == ("", True)
 
@@ -130,7 +130,7 @@ async def test_a_list_has_the_entries_of_one_folder_by_name(files: Filing) -> No
     assert {info.size for info in found if not info.is_folder} == {2}
     assert paths(await files.store.list("sub")) == ["sub/deeper", "sub/x.md"]
     for info in found:
-        assert await files.store.info(info.path) == info
+        assert await files.store.read_info(info.path) == info
     for missing in ("nowhere", "a.md"):
         with pytest.raises(NotFound):
             await files.store.list(missing)
@@ -180,7 +180,7 @@ async def test_a_removed_folder_takes_all_that_is_in_it(files: Filing) -> None:
         await files.store.write(path, b"")
     await files.store.remove("a")
     await files.store.remove("a")
-    assert await files.store.info("a") is None
+    assert await files.store.read_info("a") is None
     await files.store.remove("ab.md")
     assert files.files() == {}
     assert await files.store.list() == []
@@ -192,7 +192,7 @@ async def test_files_and_folders_are_renamed(files: Filing) -> None:
     await files.store.write("a/z.md", b"z")
     await files.store.rename("a", "b")
     assert files.files() == {"new/y.md": b"x", "b/z.md": b"z"}
-    assert await files.store.info("a") is None
+    assert await files.store.read_info("a") is None
 
 
 async def test_a_rename_replaces_nothing(files: Filing) -> None:
@@ -243,7 +243,17 @@ async def test_a_file_is_no_folder_and_a_folder_no_file(files: Filing) -> None:
     assert files.files() == {"x.md": b"x"}
 
 
-CALLS = ["read", "write", "append", "info", "list", "remove", "rename from", "rename to", "make"]
+CALLS = [
+    "read",
+    "write",
+    "append",
+    "read_info",
+    "list",
+    "remove",
+    "rename from",
+    "rename to",
+    "make",
+]
 
 
 async def called(files: Filing, call: str, path: str) -> object:
@@ -319,7 +329,7 @@ async def test_a_link_inside_leads_to_its_target(files: Filing) -> None:
     assert (files.folder / "link.md").is_symlink()
     assert (files.folder / "real" / "x.md").read_bytes() == b"newer"
     assert (files.folder / "real" / "new.md").read_bytes() == b"made"
-    info = await files.store.info("link.md")
+    info = await files.store.read_info("link.md")
     assert info is not None
     assert (info.path, info.size) == ("link.md", 5)
     assert paths(await files.store.list("folder")) == ["folder/new.md", "folder/x.md"]
@@ -351,14 +361,14 @@ async def test_links_that_lead_nowhere_or_in_a_circle_are_no_entries(files: Fili
     assert (await files.store.survey("sub")).unreachable == ["root", "self"]
     assert await outcome(files.store.read("one")) == "refused"
     assert await outcome(files.store.read("nowhere.md")) == "not_found"
-    assert await files.store.info("nowhere.md") is None
+    assert await files.store.read_info("nowhere.md") is None
 
 
 async def test_the_folder_itself_may_be_a_link(files: Filing, tmp_path: Path) -> None:
     files.put("x.md", b"x")
     link = tmp_path / "link"
     link.symlink_to(files.folder)
-    store = await files.at(link, Terms())
+    store = await files.at(link, LockTerms())
     assert await store.read("x.md") == b"x"
     async with store.lock("bank"):
         await store.write("a/y.md", b"y")
@@ -423,7 +433,7 @@ async def test_a_lock_is_held_by_one_at_a_time(files: Filing) -> None:
         async with store.lock("bank"):
             inside += 1
             assert inside == 1
-            before = await store.read("x.md") if await store.info("x.md") else b""
+            before = await store.read("x.md") if await store.read_info("x.md") else b""
             await store.write("x.md", before + b"%d\n" % number)
             inside -= 1
 
@@ -444,13 +454,13 @@ async def test_tasks_of_one_store_come_in_the_order_they_asked(files: Filing) ->
 
 
 async def test_locks_of_two_names_do_not_wait_for_each_other(files: Filing) -> None:
-    other = await files.another(Terms(patience=0.0))
+    other = await files.another(LockTerms(patience=0.0))
     async with files.store.lock("bank"), other.lock("graph"):
         assert await outcome(other.lock("bank").__aenter__()) == "store_busy"
 
 
 async def test_who_waits_too_long_is_told_who_holds(files: Filing) -> None:
-    other = await files.another(Terms(patience=0.02))
+    other = await files.another(LockTerms(patience=0.02))
     async with files.store.lock("bank"):
         with pytest.raises(StoreBusy) as caught:
             await other.lock("bank").__aenter__()
@@ -499,7 +509,7 @@ async def test_work_runs_under_a_lock_one_at_a_time(files: Filing) -> None:
         store = stores[number % 3]
 
         async def work() -> int:
-            before = await store.read("x.md") if await store.info("x.md") else b""
+            before = await store.read("x.md") if await store.read_info("x.md") else b""
             await store.write("x.md", before + b"%d\n" % number)
             return number
 
@@ -511,7 +521,7 @@ async def test_work_runs_under_a_lock_one_at_a_time(files: Filing) -> None:
 
 
 async def test_work_waits_for_a_lock_that_is_held_elsewhere(files: Filing) -> None:
-    other = await files.another(Terms(patience=0.02))
+    other = await files.another(LockTerms(patience=0.02))
     async with files.store.lock("bank"):
         work = other.run_locked("bank", lambda: other.write("x.md", b"x"))
         with pytest.raises(StoreBusy) as caught:
@@ -535,7 +545,7 @@ async def test_work_that_fails_lets_go(files: Filing) -> None:
 
 
 async def test_work_of_a_canceled_caller_ends_and_is_undone_under_its_lock(files: Filing) -> None:
-    other = await files.another(Terms(patience=0.0))
+    other = await files.another(LockTerms(patience=0.0))
     loop = asyncio.get_running_loop()
     held: list[list[str]] = []
 

@@ -20,9 +20,9 @@ async def test_a_link_tells_where_it_leads(files: Filing) -> None:
         "plain.md": None,
     }
     for path, target in [*told.items(), ("other/graph.jsonl", "graph/graph.jsonl")]:
-        found = await files.store.info(path)
+        found = await files.store.read_info(path)
         assert found is not None
         assert found.target == target
-    own = await files.store.info()
+    own = await files.store.read_info()
     assert own is not None
     assert own.target is None

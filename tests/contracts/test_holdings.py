@@ -5,11 +5,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from everkept.core.answers import PASSING, Holdings, Search
-from everkept.core.mcp import Usage
+from everkept.core.answers import LEASE_PREFIX, CatalogData, SearchRecord
+from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Library, RecordStore, Token
-from everkept.core.projects import Project, Switching
-from everkept.core.records import Where
+from everkept.core.projects import OffHistory, Project
+from everkept.core.records import RecordFilter
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, NotFound, ProjectArchived
@@ -28,46 +28,46 @@ async def fill(library: Library) -> None:
     """Projects of every kind, one that is no more, and small things."""
     shop = await library.create("shop", "What is sold.")
     cafe = await library.create("café", "")
-    await library.assign_workspace(SHOP, shop)
-    await library.assign_workspace(f"{SHOP}/annex", shop)
-    await library.assign_workspace(CAFE, cafe)
+    await library.link_workspace(SHOP, shop)
+    await library.link_workspace(f"{SHOP}/annex", shop)
+    await library.link_workspace(CAFE, cafe)
     await library.create("old", "Kept.")
     await library.archive("old")
-    await library.switch("shop", off=True)
+    await library.set_off("shop", off=True)
     for off in (True, False):
-        await library.switch("café", off=off)
+        await library.set_off("café", off=off)
     left = await library.create("left", "")
-    await library.assign_workspace("/work/left", left)
-    await library.switch("left", off=True)
+    await library.link_workspace("/work/left", left)
+    await library.set_off("left", off=True)
     await library.delete("left")
     await library.set_note("seen", "1")
     await library.set_note("größe", "")
-    await library.set_note(f"{PASSING}job", "held")
+    await library.set_note(f"{LEASE_PREFIX}job", "held")
     await library.add_token(Token("t2", "phone", DAY_ONE + 1), "hash 2")
     await library.add_token(Token("t1", "laptop", DAY_ONE), "hash 1")
 
 
 async def everything(library: Library) -> dict[str, Any]:
     """All that can be asked of what it holds."""
-    projects = await library.projects()
+    projects = await library.list_projects()
     return {
         "projects": projects,
-        "one by one": [await library.project(project.name) for project in projects],
-        "folders": [await library.workspaces_of(project) for project in projects],
-        "of folders": [await library.project_of_workspace(path) for path in (SHOP, CAFE)],
-        "silences": sorted(await library.silences(), key=repr),
+        "one by one": [await library.get_project(project.name) for project in projects],
+        "folders": [await library.list_workspaces(project) for project in projects],
+        "of folders": [await library.find_workspace_project(path) for path in (SHOP, CAFE)],
+        "silences": sorted(await library.list_off_periods(), key=repr),
         "notes": {
             key: value
-            for key, value in (await library.notes("")).items()
+            for key, value in (await library.list_notes("")).items()
             if key in ("seen", "größe")
         },
-        "tokens": await library.tokens(),
-        "known": [await library.knows_token(f"hash {number}") for number in range(4)],
-        "holdings": told(await library.holdings()),
+        "tokens": await library.list_tokens(),
+        "known": [await library.has_token(f"hash {number}") for number in range(4)],
+        "holdings": told(await library.read_catalog_data()),
     }
 
 
-def told(holdings: Holdings) -> dict[str, Any]:
+def told(holdings: CatalogData) -> dict[str, Any]:
     return {
         "projects": sorted(holdings.projects, key=lambda project: project.name),
         "workspaces": dict(holdings.workspaces),
@@ -78,17 +78,17 @@ def told(holdings: Holdings) -> dict[str, Any]:
 
 
 async def ids(store: RecordStore) -> list[str]:
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 async def test_a_library_that_was_just_made_holds_nothing(library: Library) -> None:
-    assert told(await library.holdings()) == told(Holdings())
+    assert told(await library.read_catalog_data()) == told(CatalogData())
 
 
 async def test_holdings_are_all_but_what_holds_for_a_moment(library: Library) -> None:
     await fill(library)
-    holdings = await library.holdings()
-    projects = {project.name: project for project in await library.projects()}
+    holdings = await library.read_catalog_data()
+    projects = {project.name: project for project in await library.list_projects()}
     assert {project.name: project for project in holdings.projects} == projects
     assert holdings.workspaces == {
         SHOP: projects["shop"].id,
@@ -111,25 +111,25 @@ async def test_whoever_takes_over_answers_as_the_other_does(
     library: Library, elsewhere: Library
 ) -> None:
     await fill(elsewhere)
-    await library.take_over(await elsewhere.holdings())
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
     assert await everything(library) == await everything(elsewhere)
 
 
 @pytest.mark.smoke
 async def test_what_a_library_holds_can_be_taken_over(library: Library, elsewhere: Library) -> None:
     await fill(library)
-    await elsewhere.take_over(await library.holdings())
+    await elsewhere.replace_catalog_data(await library.read_catalog_data())
     assert await everything(elsewhere) == await everything(library)
 
 
 async def test_taking_over_again_changes_nothing(library: Library, elsewhere: Library) -> None:
     await fill(elsewhere)
-    holdings = await elsewhere.holdings()
-    await library.take_over(holdings)
+    holdings = await elsewhere.read_catalog_data()
+    await library.replace_catalog_data(holdings)
     once = await everything(library)
-    await library.take_over(holdings)
+    await library.replace_catalog_data(holdings)
     assert await everything(library) == once
-    await library.take_over(await library.holdings())
+    await library.replace_catalog_data(await library.read_catalog_data())
     assert await everything(library) == once
 
 
@@ -138,19 +138,19 @@ async def test_what_is_not_among_them_is_given_up(library: Library, elsewhere: L
     await elsewhere.create("only", "")
     await elsewhere.set_note("seen", "2")
     await elsewhere.add_token(Token("t3", "tablet", DAY_ONE), "hash 3")
-    await library.take_over(await elsewhere.holdings())
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
     assert await everything(library) == await everything(elsewhere)
-    assert [project.name for project in await library.projects()] == ["only"]
-    assert await library.note("größe") is None
-    assert await library.silences() == []
+    assert [project.name for project in await library.list_projects()] == ["only"]
+    assert await library.get_note("größe") is None
+    assert await library.list_off_periods() == []
     with pytest.raises(NotFound):
         await library.open("shop")
 
 
 async def test_everything_may_be_given_up(library: Library) -> None:
     await fill(library)
-    await library.take_over(Holdings())
-    assert told(await library.holdings()) == told(Holdings())
+    await library.replace_catalog_data(CatalogData())
+    assert told(await library.read_catalog_data()) == told(CatalogData())
     assert (await library.create("shop", "anew")).description == "anew"
     assert await ids((await library.open("shop"))[1]) == []
 
@@ -158,38 +158,42 @@ async def test_everything_may_be_given_up(library: Library) -> None:
 async def test_what_holds_for_a_moment_stays_where_it_is(
     library: Library, elsewhere: Library
 ) -> None:
-    await library.set_note(f"{PASSING}here", "mine")
-    await elsewhere.set_note(f"{PASSING}there", "theirs")
-    await library.take_over(await elsewhere.holdings())
-    await library.take_over(Holdings(notes={f"{PASSING}there": "theirs"}))
-    assert await library.notes(PASSING) == {f"{PASSING}here": "mine"}
+    await library.set_note(f"{LEASE_PREFIX}here", "mine")
+    await elsewhere.set_note(f"{LEASE_PREFIX}there", "theirs")
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
+    await library.replace_catalog_data(CatalogData(notes={f"{LEASE_PREFIX}there": "theirs"}))
+    assert await library.list_notes(LEASE_PREFIX) == {f"{LEASE_PREFIX}here": "mine"}
 
 
 async def test_what_was_asked_and_how_often_is_its_own(library: Library) -> None:
-    search = Search(DAY_ONE, "recall", "What?", 1, 2.5, "s1", {"limit": 3})
-    usage = Usage("recall", 2, 1, 2.5, 2.0, DAY_ONE)
+    search = SearchRecord(DAY_ONE, "recall", "What?", 1, 2.5, "s1", {"limit": 3})
+    usage = ToolUsage("recall", 2, 1, 2.5, 2.0, DAY_ONE)
     await library.add_searches([search])
     await library.add_usage([usage])
-    await library.take_over(Holdings())
-    assert await library.searches() == [search]
-    assert await library.usage() == [usage]
+    await library.replace_catalog_data(CatalogData())
+    assert await library.list_searches() == [search]
+    assert await library.list_usage() == [usage]
 
 
 async def test_projects_that_stay_keep_their_records(library: Library, elsewhere: Library) -> None:
     shop = await library.create("shop", "")
     _, store = await library.open("shop")
-    for number, each in enumerate((store, await library.user(), await library.history())):
+    for number, each in enumerate(
+        (store, await library.open_user_store(), await library.open_history_store())
+    ):
         await each.commit(batch(entity(f"Ada {number}")))
     await elsewhere.create("other", "")
-    await elsewhere.take_over(
-        Holdings(projects=[*(await elsewhere.holdings()).projects, described(shop, "new words")])
+    await elsewhere.replace_catalog_data(
+        CatalogData(
+            projects=[*(await elsewhere.read_catalog_data()).projects, described(shop, "new words")]
+        )
     )
-    await library.take_over(await elsewhere.holdings())
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
     opened, again = await library.open("shop")
     assert opened.description == "new words"
     assert await ids(again) == await ids(store) == ["Ada 0"]
-    assert await ids(await library.user()) == ["Ada 1"]
-    assert await ids(await library.history()) == ["Ada 2"]
+    assert await ids(await library.open_user_store()) == ["Ada 1"]
+    assert await ids(await library.open_history_store()) == ["Ada 2"]
     _, new = await library.open("other")
     assert await ids(new) == []
     await new.commit(batch(entity("Bob")))
@@ -207,15 +211,15 @@ async def test_records_outlast_that_a_project_is_archived_elsewhere(
 ) -> None:
     shop = await library.create("shop", "")
     await (await library.open("shop"))[1].commit(batch(entity("Ada")))
-    await elsewhere.take_over(await library.holdings())
+    await elsewhere.replace_catalog_data(await library.read_catalog_data())
     archived = await elsewhere.archive("shop")
-    await library.take_over(await elsewhere.holdings())
-    assert await library.projects() == [archived]
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
+    assert await library.list_projects() == [archived]
     with pytest.raises(ProjectArchived):
         await library.open("shop")
     restored = await elsewhere.restore("shop")
-    await library.take_over(await elsewhere.holdings())
-    assert await library.project("shop") == restored
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
+    assert await library.get_project("shop") == restored
     _, store = await library.open("shop")
     assert await ids(store) == ["Ada"]
     assert restored.id == shop.id
@@ -225,7 +229,7 @@ async def test_an_archived_project_that_is_new_can_be_restored(
     library: Library, elsewhere: Library
 ) -> None:
     await fill(elsewhere)
-    await library.take_over(await elsewhere.holdings())
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
     assert (await library.restore("old")).status == "active"
     _, store = await library.open("old")
     await store.commit(batch(entity("Ada")))
@@ -237,29 +241,31 @@ async def test_another_project_of_the_same_name_has_nothing_of_the_old_one(
 ) -> None:
     old = await library.create("shop", "")
     await (await library.open("shop"))[1].commit(batch(entity("Ada")))
-    await library.assign_workspace(SHOP, old)
+    await library.link_workspace(SHOP, old)
     new = await elsewhere.create("shop", "another")
-    await library.take_over(await elsewhere.holdings())
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
     opened, store = await library.open("shop")
     assert opened == new
     assert await ids(store) == []
-    assert await library.project_of_workspace(SHOP) is None
+    assert await library.find_workspace_project(SHOP) is None
 
 
 async def test_a_project_that_was_taken_over_is_a_project_like_any_other(
     library: Library, elsewhere: Library
 ) -> None:
     await fill(elsewhere)
-    await library.take_over(await elsewhere.holdings())
-    shop = await library.switch("shop", off=False)
+    await library.replace_catalog_data(await elsewhere.read_catalog_data())
+    shop = await library.set_off("shop", off=False)
     assert not shop.is_off
-    assert [s.until is None for s in await library.silences() if s.folder == SHOP] == [False]
-    cafe = await library.project("café")
-    assert await library.assign_workspace(SHOP, cafe) == shop
+    assert [s.until is None for s in await library.list_off_periods() if s.folder == SHOP] == [
+        False
+    ]
+    cafe = await library.get_project("café")
+    assert await library.link_workspace(SHOP, cafe) == shop
     await library.delete("shop")
-    assert await library.project_of_workspace(SHOP) is None
+    assert await library.find_workspace_project(SHOP) is None
     assert await library.remove_token("t1")
-    assert not await library.knows_token("hash 1")
+    assert not await library.has_token("hash 1")
     with pytest.raises(Conflict):
         await library.create("café", "")
     with pytest.raises(Conflict):
@@ -268,18 +274,18 @@ async def test_a_project_that_was_taken_over_is_a_project_like_any_other(
 
 async def test_a_project_is_off_where_its_switching_says_so(library: Library) -> None:
     project = Project(str(uuid4()), "shop", "", "active", DAY_ONE, DAY_ONE, DAY_ONE + 5)
-    switching = {project.id: Switching(((DAY_ONE + 5, None),))}
-    await library.take_over(Holdings([project], {SHOP: project.id}, switching))
-    assert await library.project("shop") == project
-    assert await library.project_of_workspace(SHOP) == project
-    assert [(s.folder, s.since) for s in await library.silences()] == [(SHOP, DAY_ONE + 5)]
+    switching = {project.id: OffHistory(((DAY_ONE + 5, None),))}
+    await library.replace_catalog_data(CatalogData([project], {SHOP: project.id}, switching))
+    assert await library.get_project("shop") == project
+    assert await library.find_workspace_project(SHOP) == project
+    assert [(s.folder, s.since) for s in await library.list_off_periods()] == [(SHOP, DAY_ONE + 5)]
 
 
 async def test_a_project_may_be_made_with_an_id_of_its_own(library: Library) -> None:
     own = str(uuid4())
     made = await library.create("shop", "Sold.", project_id=own)
     assert made.id == own
-    assert await library.project("shop") == made
+    assert await library.get_project("shop") == made
     _, store = await library.open("shop")
     await store.commit(batch(entity("Ada")))
     assert UUID((await library.create("other", "")).id) != UUID(own)
@@ -292,7 +298,7 @@ async def test_an_id_is_given_once(library: Library, *, is_archived: bool) -> No
         await library.archive("shop")
     with pytest.raises(Conflict):
         await library.create("other", "", project_id=made.id)
-    assert [project.name for project in await library.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
 
 
 async def test_an_id_that_is_free_again_may_be_given_again(library: Library) -> None:
@@ -310,14 +316,14 @@ async def test_the_store_of_an_archived_project_is_there_for_who_copies_it(
     shop = await library.create("shop", "")
     _, store = await library.open("shop")
     await store.commit(batch(entity("Ada")))
-    assert await ids(await library.store_of(shop)) == ["Ada"]
+    assert await ids(await library.get_store(shop)) == ["Ada"]
     archived = await library.archive("shop")
-    assert await ids(await library.store_of(archived)) == ["Ada"]
-    assert await library.project("shop") == archived
+    assert await ids(await library.get_store(archived)) == ["Ada"]
+    assert await library.get_project("shop") == archived
 
 
 async def test_a_project_that_is_no_more_has_no_store(library: Library) -> None:
     shop = await library.create("shop", "")
     await library.delete("shop")
     with pytest.raises(NotFound):
-        await library.store_of(shop)
+        await library.get_store(shop)

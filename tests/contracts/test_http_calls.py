@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from everkept.core.mcp import Endpoint
+from everkept.core.mcp import UpstreamEndpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
-from everkept.upstreams.http_wire import Kind, Post, of_exception
+from everkept.upstreams.http_wire import FaultKind, PostCall, explain_exception
 from everkept.upstreams.upstream import OwnedUpstream
 from http_upstreams import (
     HANG,
@@ -132,7 +132,7 @@ class Breaking:
         try:
             async with (
                 asyncio.timeout(HANG),
-                owned(Endpoint(url), connect_http, environment={}) as upstream,
+                owned(UpstreamEndpoint(url), connect_http, environment={}) as upstream,
             ):
                 yield upstream
         finally:
@@ -225,8 +225,8 @@ async def test_an_error_about_headers_is_the_servers_where_it_read_the_call() ->
 
 
 async def test_a_call_counts_as_sent_from_its_body_on() -> None:
-    post = Post(1, "tools/call", {}, {})
-    unreached = of_exception(httpx2.ConnectError(""), "here")
-    assert post.fault_of(unreached).kind is Kind.UNREACHED
+    post = PostCall(1, "tools/call", {}, {})
+    unreached = explain_exception(httpx2.ConnectError(""), "here")
+    assert post.correct_fault(unreached).kind is FaultKind.UNREACHED
     assert [chunk async for chunk in post] == [post.body]
-    assert post.fault_of(unreached).kind is Kind.BROKEN
+    assert post.correct_fault(unreached).kind is FaultKind.BROKEN

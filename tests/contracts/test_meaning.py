@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from everkept.core.ports import Access, Embedded, Library, RecordStore
-from everkept.core.records import Delete, Match, Record, Restore, Update, Where
+from everkept.core.ports import AccessCount, Library, RecordStore, RecordVector
+from everkept.core.records import Delete, Match, Record, RecordFilter, Restore, Update
 from records import DAY_ONE, batch, entity, note, record_ref
 
 MODEL = "test-model"
@@ -32,7 +32,7 @@ async def embed(store: RecordStore, angles: dict[str, float], model: str = MODEL
     """Gives the records vectors in these directions, in the version they have."""
     records = await store.get(list(angles), include_deleted=True)
     return await store.put_vectors(
-        model, [Embedded(r.id, r.version, direction(angles[r.id])) for r in records]
+        model, [RecordVector(r.id, r.version, direction(angles[r.id])) for r in records]
     )
 
 
@@ -52,10 +52,14 @@ async def compass(store: RecordStore) -> None:
 
 
 async def near(
-    store: RecordStore, degrees: float, where: Where | None = None, limit: int = 10, **more: Any
+    store: RecordStore,
+    degrees: float,
+    where: RecordFilter | None = None,
+    limit: int = 10,
+    **more: Any,
 ) -> list[str]:
-    matches = await store.near(
-        more.pop("model", MODEL), direction(degrees), where or Where(), limit, **more
+    matches = await store.find_near(
+        more.pop("model", MODEL), direction(degrees), where or RecordFilter(), limit, **more
     )
     return [match.id for match in matches]
 
@@ -63,7 +67,7 @@ async def near(
 async def waiting(
     store: RecordStore, kinds: Sequence[str] = ("memory",), limit: int = 10
 ) -> list[str]:
-    return [record.id for record in await store.unembedded(MODEL, kinds, limit)]
+    return [record.id for record in await store.find_unembedded(MODEL, kinds, limit)]
 
 
 async def test_what_has_a_text_and_no_vector_waits_newest_first(store: RecordStore) -> None:
@@ -78,16 +82,16 @@ async def test_what_has_a_text_and_no_vector_waits_newest_first(store: RecordSto
     assert await waiting(store, ()) == []
     assert await embed(store, {"a": 0, "c": 10}) == 2
     assert await waiting(store) == ["b"]
-    assert await store.vector_counts(MODEL, ["memory"]) == (2, 1)
-    assert await store.vector_counts(MODEL, ["memory", "entity"]) == (2, 2)
-    assert await store.vector_counts(MODEL, []) == (0, 0)
+    assert await store.count_vectors(MODEL, ["memory"]) == (2, 1)
+    assert await store.count_vectors(MODEL, ["memory", "entity"]) == (2, 2)
+    assert await store.count_vectors(MODEL, []) == (0, 0)
 
 
 async def test_those_who_wait_come_whole(store: RecordStore) -> None:
     record = memory("a", tags=("x",), session="s", importance=0.5, facets={"n": 1})
     await store.commit(batch(entity("Ada"), record, note("Ada", "child")))
-    assert await store.unembedded(MODEL, ["memory"], 5) == [record]
-    [child] = await store.unembedded(MODEL, ["observation"], 5)
+    assert await store.find_unembedded(MODEL, ["memory"], 5) == [record]
+    [child] = await store.find_unembedded(MODEL, ["observation"], 5)
     assert child.parent == "Ada"
 
 
@@ -96,10 +100,10 @@ async def test_a_vector_is_for_the_version_it_was_made_of(store: RecordStore) ->
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
     await store.commit(batch(Update("a", {"text": "new"}, 1), Delete(record_ref("b"))))
     vector = direction(0)
-    late = [Embedded(record_id, 1, vector) for record_id in ("a", "b", "c", "nobody")]
+    late = [RecordVector(record_id, 1, vector) for record_id in ("a", "b", "c", "nobody")]
     assert await store.put_vectors(MODEL, late) == 1
     assert await waiting(store) == ["a"]
-    assert await near(store, 0, Where(deleted=None)) == ["c"]
+    assert await near(store, 0, RecordFilter(deleted=None)) == ["c"]
     assert await store.put_vectors(MODEL, []) == 0
 
 
@@ -111,7 +115,7 @@ async def test_a_record_whose_words_change_waits_again(
     await store.commit(batch(Update("east", {name: value}, 1)))
     assert await waiting(store) == ["nowhere", "east"]
     assert await near(store, 0) == ["northeast", "north", "south", "west"]
-    assert await store.vectors(MODEL, ["east"]) == {}
+    assert await store.get_vectors(MODEL, ["east"]) == {}
     assert await embed(store, {"east": 170}) == 1
     assert await near(store, 180, limit=2) == ["west", "east"]
 
@@ -129,8 +133,8 @@ async def test_a_deleted_record_has_its_vector_again_when_it_is_restored(
     await compass(store)
     await store.commit(batch(Delete(record_ref("east"))))
     assert await near(store, 0, limit=1) == ["northeast"]
-    assert await near(store, 0, Where(deleted=True)) == ["east"]
-    assert await store.vector_counts(MODEL, ["memory"]) == (3, 1)
+    assert await near(store, 0, RecordFilter(deleted=True)) == ["east"]
+    assert await store.count_vectors(MODEL, ["memory"]) == (3, 1)
     await store.commit(batch(Restore(record_ref("east"))))
     assert await near(store, 0, limit=1) == ["east"]
     assert await waiting(store) == ["nowhere"]
@@ -138,25 +142,33 @@ async def test_a_deleted_record_has_its_vector_again_when_it_is_restored(
 
 async def test_storing_vectors_is_no_change(store: RecordStore) -> None:
     await store.commit(batch(memory("a")))
-    before = await store.scan(Where()), await store.changes(), await store.revision()
+    before = (
+        await store.scan(RecordFilter()),
+        await store.read_changes(),
+        await store.get_revision(),
+    )
     await embed(store, {"a": 0})
-    assert (await store.scan(Where()), await store.changes(), await store.revision()) == before
+    assert (
+        await store.scan(RecordFilter()),
+        await store.read_changes(),
+        await store.get_revision(),
+    ) == before
 
 
 async def test_vectors_come_back_as_they_were_given(store: RecordStore) -> None:
     await compass(store)
-    found = await store.vectors(MODEL, ["north", "nowhere", "nobody", "east"])
+    found = await store.get_vectors(MODEL, ["north", "nowhere", "nobody", "east"])
     assert found.keys() == {"north", "east"}
     assert found["north"].dtype == np.float32
     assert np.allclose(found["north"], direction(90), atol=CLOSE)
-    assert await store.vectors("another", ["north"]) == {}
-    assert await store.vectors(MODEL, []) == {}
+    assert await store.get_vectors("another", ["north"]) == {}
+    assert await store.get_vectors(MODEL, []) == {}
 
 
 @pytest.mark.smoke
 async def test_the_nearest_come_first_with_their_cosines(store: RecordStore) -> None:
     await compass(store)
-    matches = await store.near(MODEL, direction(10), Where(), 3)
+    matches = await store.find_near(MODEL, direction(10), RecordFilter(), 3)
     assert [match.id for match in matches] == ["east", "northeast", "north"]
     expected = [np.cos(np.radians(degrees)) for degrees in (10, 35, 80)]
     assert [match.score for match in matches] == pytest.approx(expected, abs=CLOSE)
@@ -166,7 +178,7 @@ async def test_the_nearest_come_first_with_their_cosines(store: RecordStore) -> 
 async def test_a_match_names_its_parent(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), note("Ada", "child")))
     await embed(store, {"child": 0})
-    [match] = await store.near(MODEL, direction(0), Where(), 5)
+    [match] = await store.find_near(MODEL, direction(0), RecordFilter(), 5)
     assert (match.id, match.parent) == ("child", "Ada")
 
 
@@ -179,22 +191,24 @@ async def test_a_store_without_vectors_has_nothing_near(store: RecordStore) -> N
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (Where(), "east northeast north south west"),
-        (Where(kinds=("memory",)), "east northeast north west"),
-        (Where(visible_to="s1"), "east northeast south west"),
-        (Where(scopes=("session",)), "northeast north"),
-        (Where(sessions=("s2",)), "north"),
-        (Where(tags=("x",)), "east west"),
-        (Where(tags=("nobody's",)), ""),
-        (Where(ids=("west", "nowhere", "nobody")), "west"),
-        (Where(ids=()), ""),
-        (Where(min_importance=0.5), "north"),
-        (Where(after=DAY_ONE + 1), "west"),
-        (Where(created_before=DAY_ONE), "east northeast north south"),
+        (RecordFilter(), "east northeast north south west"),
+        (RecordFilter(kinds=("memory",)), "east northeast north west"),
+        (RecordFilter(visible_to="s1"), "east northeast south west"),
+        (RecordFilter(scopes=("session",)), "northeast north"),
+        (RecordFilter(sessions=("s2",)), "north"),
+        (RecordFilter(tags=("x",)), "east west"),
+        (RecordFilter(tags=("nobody's",)), ""),
+        (RecordFilter(ids=("west", "nowhere", "nobody")), "west"),
+        (RecordFilter(ids=()), ""),
+        (RecordFilter(min_importance=0.5), "north"),
+        (RecordFilter(after=DAY_ONE + 1), "west"),
+        (RecordFilter(created_before=DAY_ONE), "east northeast north south"),
     ],
     ids=repr,
 )
-async def test_only_what_is_meant_is_near(store: RecordStore, where: Where, expected: str) -> None:
+async def test_only_what_is_meant_is_near(
+    store: RecordStore, where: RecordFilter, expected: str
+) -> None:
     await compass(store)
     assert await near(store, 5, where) == expected.split()
     assert await near(store, 5, where, limit=1) == expected.split()[:1]
@@ -205,17 +219,17 @@ async def test_others_that_are_asked_for_are_scored_however_far_they_are(
 ) -> None:
     await compass(store)
     also = ["west", "nowhere", "nobody", "east"]
-    matches = await store.near(MODEL, direction(0), Where(), 1, also=also)
+    matches = await store.find_near(MODEL, direction(0), RecordFilter(), 1, also=also)
     assert [match.id for match in matches] == ["east", "west"]
     assert [match.score for match in matches] == pytest.approx([1.0, -1.0], abs=CLOSE)
-    narrow = Where(tags=("y",))
+    narrow = RecordFilter(tags=("y",))
     assert await near(store, 0, narrow, also=["northeast"]) == ["northeast", "west"]
 
 
 async def test_another_model_has_vectors_of_its_own(store: RecordStore) -> None:
     await compass(store)
     assert await near(store, 0, model="another") == []
-    assert await store.vector_counts("another", ["memory"]) == (0, 5)
+    assert await store.count_vectors("another", ["memory"]) == (0, 5)
     assert await near(store, 0, limit=1) == ["east"]
     await embed(store, {"east": 90, "west": 0}, model="another")
     assert await near(store, 0, model="another") == ["west", "east"]
@@ -231,7 +245,7 @@ async def test_a_vector_may_be_replaced(store: RecordStore) -> None:
     assert await near(store, 0, limit=1) == ["east"]
     assert await embed(store, {"east": 200}) == 1
     assert await near(store, 180, limit=2) == ["west", "east"]
-    assert await store.vector_counts(MODEL, ["memory"]) == (4, 1)
+    assert await store.count_vectors(MODEL, ["memory"]) == (4, 1)
 
 
 async def test_a_purged_record_is_near_nothing(store: RecordStore) -> None:
@@ -243,10 +257,10 @@ async def test_a_purged_record_is_near_nothing(store: RecordStore) -> None:
     await store.commit(batch(memory("later"), memory("latest")))
     assert await near(store, 270, limit=1) == ["west"]
     assert await waiting(store) == ["latest", "later"]
-    assert await store.accesses(["nowhere", "south", "later", "latest"]) == {}
+    assert await store.get_accesses(["nowhere", "south", "later", "latest"]) == {}
     await embed(store, {"later": 270})
     assert await near(store, 270, limit=1) == ["later"]
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_many_that_do_not_fit_leave_room_for_those_that_do(store: RecordStore) -> None:
@@ -254,77 +268,77 @@ async def test_many_that_do_not_fit_leave_room_for_those_that_do(store: RecordSt
         batch(*(memory(f"m{n}", importance=n / 500, session=str(n % 2)) for n in range(500)))
     )
     await embed(store, {f"m{n}": n / 10 for n in range(500)})
-    best = await near(store, 0, Where(min_importance=0.99), limit=3)
+    best = await near(store, 0, RecordFilter(min_importance=0.99), limit=3)
     assert best == ["m495", "m496", "m497"]
-    assert await near(store, 0, Where(min_importance=0.99, sessions=("1",)), limit=9) == [
+    assert await near(store, 0, RecordFilter(min_importance=0.99, sessions=("1",)), limit=9) == [
         "m495",
         "m497",
         "m499",
     ]
-    assert len(await near(store, 0, Where(sessions=("0",)), limit=400)) == 250
+    assert len(await near(store, 0, RecordFilter(sessions=("0",)), limit=400)) == 250
 
 
 @pytest.mark.smoke
 async def test_accesses_are_added_up_and_are_no_change(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
-    revision = await store.revision()
+    revision = await store.get_revision()
     await store.note_accesses({"a": 2, "b": 1, "nobody": 4}, DAY_ONE + 5)
     await store.note_accesses({"a": 3}, DAY_ONE + 1)
     await store.note_accesses({}, DAY_ONE + 9)
-    assert await store.accesses(["a", "b", "c", "nobody"]) == {
-        "a": Access(5, DAY_ONE + 5),
-        "b": Access(1, DAY_ONE + 5),
+    assert await store.get_accesses(["a", "b", "c", "nobody"]) == {
+        "a": AccessCount(5, DAY_ONE + 5),
+        "b": AccessCount(1, DAY_ONE + 5),
     }
-    assert await store.accesses([]) == {}
-    assert await store.revision() == revision
+    assert await store.get_accesses([]) == {}
+    assert await store.get_revision() == revision
 
 
 async def test_what_was_given_out_most_comes_first(store: RecordStore) -> None:
     await store.commit(batch(*(memory(name) for name in "abcdef")))
-    assert await store.most_accessed(5) == {}
+    assert await store.list_most_accessed(5) == {}
     await store.note_accesses({"a": 2, "b": 7, "c": 2, "d": 2}, DAY_ONE + 5)
     await store.note_accesses({"e": 9}, DAY_ONE)
     await store.note_accesses({"c": 0}, DAY_ONE + 8)
     await store.commit(batch(Delete(record_ref("e"))))
-    assert list((await store.most_accessed(9)).items()) == [
-        ("b", Access(7, DAY_ONE + 5)),
-        ("c", Access(2, DAY_ONE + 8)),
-        ("a", Access(2, DAY_ONE + 5)),
-        ("d", Access(2, DAY_ONE + 5)),
+    assert list((await store.list_most_accessed(9)).items()) == [
+        ("b", AccessCount(7, DAY_ONE + 5)),
+        ("c", AccessCount(2, DAY_ONE + 8)),
+        ("a", AccessCount(2, DAY_ONE + 5)),
+        ("d", AccessCount(2, DAY_ONE + 5)),
     ]
-    assert list(await store.most_accessed(2)) == ["b", "c"]
+    assert list(await store.list_most_accessed(2)) == ["b", "c"]
 
 
 async def test_accesses_outlive_a_new_text(store: RecordStore) -> None:
     await store.commit(batch(memory("a")))
     await store.note_accesses({"a": 1}, DAY_ONE)
     await store.commit(batch(Update("a", {"text": "new"}, 1)))
-    assert await store.accesses(["a"]) == {"a": Access(1, DAY_ONE)}
+    assert await store.get_accesses(["a"]) == {"a": AccessCount(1, DAY_ONE)}
 
 
 async def test_the_size_is_told_in_bytes(store: RecordStore) -> None:
     await store.commit(batch(memory("a", text="word " * 10_000)))
-    assert await store.size() in {0, *range(50_000, 1_000_000)}
+    assert await store.measure_size() in {0, *range(50_000, 1_000_000)}
 
 
 @pytest.mark.smoke
 async def test_the_user_has_a_store_of_their_own(library: Library, store: RecordStore) -> None:
-    user = await library.user()
-    assert await user.scan(Where(deleted=None)) == []
+    user = await library.open_user_store()
+    assert await user.scan(RecordFilter(deleted=None)) == []
     await user.commit(batch(memory("mine")))
     await embed(user, {"mine": 0})
     await store.commit(batch(memory("the project's")))
-    again = await library.user()
-    assert [record.id for record in await again.scan(Where())] == ["mine"]
-    assert [record.id for record in await store.scan(Where())] == ["the project's"]
+    again = await library.open_user_store()
+    assert [record.id for record in await again.scan(RecordFilter())] == ["mine"]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["the project's"]
     assert await near(again, 0) == ["mine"]
     assert await near(store, 0) == []
-    assert [project.name for project in await library.projects()] == ["project"]
-    assert await again.check() == []
+    assert [project.name for project in await library.list_projects()] == ["project"]
+    assert await again.find_faults() == []
 
 
 async def test_matches_of_equal_score_come_in_the_order_of_arrival(store: RecordStore) -> None:
     await store.commit(batch(*(memory(f"m{n}") for n in range(5))))
     await embed(store, {f"m{n}": 30.0 for n in range(5)})
-    matches: list[Match] = await store.near(MODEL, direction(0), Where(), 3)
+    matches: list[Match] = await store.find_near(MODEL, direction(0), RecordFilter(), 3)
     assert [match.id for match in matches] == ["m0", "m1", "m2"]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from everkept.core.commits import plan_undo
-from everkept.core.fallback_answers import HEARD
-from everkept.core.ports import RecordStore, Tally
-from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
+from everkept.core.fallback_answers import CONTEXT_CHARACTERS
+from everkept.core.ports import RecordStore, RecordTally
+from everkept.core.records import Delete, Record, RecordFilter, Restore, Update, Weights
 from everkept.language.words import parse_query
 from records import DAY_ONE, batch, entity, link_ref, record_ref
 
@@ -59,14 +59,14 @@ OTHER = {
 }
 
 
-async def ids(store: RecordStore, where: Where, **more: Any) -> list[str]:
+async def ids(store: RecordStore, where: RecordFilter, **more: Any) -> list[str]:
     return [record.id for record in await store.scan(where, **more)]
 
 
-async def found(store: RecordStore, text: str, where: Where | None = None) -> set[str]:
-    words = parse_query(text).any_term()
+async def found(store: RecordStore, text: str, where: RecordFilter | None = None) -> set[str]:
+    words = parse_query(text).build_any_query()
     assert words is not None
-    matches = await store.match(words, where or Where(), Weights(), 100)
+    matches = await store.match(words, where or RecordFilter(), Weights(), 100)
     return {match.id for match in matches}
 
 
@@ -94,9 +94,9 @@ async def test_an_update_of_any_field_is_logged_and_can_be_undone(
     [record] = await store.get(["full"])
     assert getattr(record, name) == OTHER[name]
     assert [edit.before for edit in change.edits] == [{name: getattr(FULL, name)}]
-    [logged] = await store.changes(after=1)
+    [logged] = await store.read_changes(after=1)
     assert logged == change
-    assert [edit for _, edit in await store.history([FULL.ref], after=1)] == [*change.edits]
+    assert [edit for _, edit in await store.read_history([FULL.ref], after=1)] == [*change.edits]
     await store.commit(batch(*await plan_undo(store, change)))
     [record] = await store.get(["full"])
     assert getattr(record, name) == getattr(FULL, name)
@@ -140,70 +140,70 @@ async def library_of_memories(store: RecordStore) -> None:
 
 EVERY = ["p1", "p2", "s1", "s2", "old", "new", "Ada"]
 WHERES = [
-    (Where(), EVERY),
-    (Where(types=("semantic",)), ["p2", "Ada"]),
-    (Where(types=("semantic", "episodic")), ["p2", "s1", "Ada"]),
-    (Where(kinds=("memory",), types=("semantic",)), ["p2"]),
-    (Where(scopes=("project",)), ["p1", "p2"]),
-    (Where(scopes=("project", "session")), ["p1", "p2", "s1", "s2"]),
-    (Where(scopes=("",)), ["old", "new", "Ada"]),
-    (Where(kinds=("memory",), scopes=("user",)), []),
-    (Where(sessions=("s1",)), ["p1", "s1"]),
-    (Where(sessions=("s1", "s2"), scopes=("session",)), ["s1", "s2"]),
-    (Where(sessions=()), []),
-    (Where(places=(("s1", 4), ("s2", 4), ("s1", 3))), ["p1"]),
-    (Where(places=()), []),
-    (Where(visible_to="s1"), ["p1", "p2", "s1", "old", "new", "Ada"]),
-    (Where(visible_to="s3", scopes=("session", "project")), ["p1", "p2"]),
-    (Where(tags=("x",)), ["p1"]),
-    (Where(tags=("y", "z", "nobody's")), ["p1", "p2", "s2"]),
-    (Where(tags=("nobody's",)), []),
-    (Where(min_importance=0.5), ["p1", "p2"]),
-    (Where(min_importance=0.0), EVERY),
-    (Where(after=DAY_ONE), ["p1", "p2", "s1", "s2", "new", "Ada"]),
-    (Where(after=DAY_ONE + 1), ["s2", "new"]),
-    (Where(before=DAY_ONE), ["p1", "p2", "s1", "old", "Ada"]),
-    (Where(after=DAY_ONE + DAY, before=DAY_ONE + DAY), ["s2", "new"]),
-    (Where(before=DAY_ONE - DAY - 1), []),
-    (Where(created_before=DAY_ONE), ["p1", "p2", "s1", "old", "Ada"]),
-    (Where(created_before=DAY_ONE + DAY), ["p1", "p2", "s1", "s2", "old", "Ada"]),
-    (Where(touched_after=DAY_ONE), []),
-    (Where(touched_after=DAY_ONE - 1), EVERY),
+    (RecordFilter(), EVERY),
+    (RecordFilter(types=("semantic",)), ["p2", "Ada"]),
+    (RecordFilter(types=("semantic", "episodic")), ["p2", "s1", "Ada"]),
+    (RecordFilter(kinds=("memory",), types=("semantic",)), ["p2"]),
+    (RecordFilter(scopes=("project",)), ["p1", "p2"]),
+    (RecordFilter(scopes=("project", "session")), ["p1", "p2", "s1", "s2"]),
+    (RecordFilter(scopes=("",)), ["old", "new", "Ada"]),
+    (RecordFilter(kinds=("memory",), scopes=("user",)), []),
+    (RecordFilter(sessions=("s1",)), ["p1", "s1"]),
+    (RecordFilter(sessions=("s1", "s2"), scopes=("session",)), ["s1", "s2"]),
+    (RecordFilter(sessions=()), []),
+    (RecordFilter(places=(("s1", 4), ("s2", 4), ("s1", 3))), ["p1"]),
+    (RecordFilter(places=()), []),
+    (RecordFilter(visible_to="s1"), ["p1", "p2", "s1", "old", "new", "Ada"]),
+    (RecordFilter(visible_to="s3", scopes=("session", "project")), ["p1", "p2"]),
+    (RecordFilter(tags=("x",)), ["p1"]),
+    (RecordFilter(tags=("y", "z", "nobody's")), ["p1", "p2", "s2"]),
+    (RecordFilter(tags=("nobody's",)), []),
+    (RecordFilter(min_importance=0.5), ["p1", "p2"]),
+    (RecordFilter(min_importance=0.0), EVERY),
+    (RecordFilter(after=DAY_ONE), ["p1", "p2", "s1", "s2", "new", "Ada"]),
+    (RecordFilter(after=DAY_ONE + 1), ["s2", "new"]),
+    (RecordFilter(before=DAY_ONE), ["p1", "p2", "s1", "old", "Ada"]),
+    (RecordFilter(after=DAY_ONE + DAY, before=DAY_ONE + DAY), ["s2", "new"]),
+    (RecordFilter(before=DAY_ONE - DAY - 1), []),
+    (RecordFilter(created_before=DAY_ONE), ["p1", "p2", "s1", "old", "Ada"]),
+    (RecordFilter(created_before=DAY_ONE + DAY), ["p1", "p2", "s1", "s2", "old", "Ada"]),
+    (RecordFilter(touched_after=DAY_ONE), []),
+    (RecordFilter(touched_after=DAY_ONE - 1), EVERY),
 ]
 
 
 @pytest.mark.parametrize(("where", "expected"), WHERES, ids=repr)
 async def test_records_are_chosen_by_what_is_said_of_them(
-    store: RecordStore, where: Where, expected: list[str]
+    store: RecordStore, where: RecordFilter, expected: list[str]
 ) -> None:
     await library_of_memories(store)
     assert await ids(store, where) == expected
     assert await ids(store, where, order="newest") == expected[::-1]
     assert await ids(store, where, order="newest", limit=1) == expected[::-1][:1]
     assert await found(store, "p1 p2 s1 s2 old new ada", where) == set(expected)
-    contained = await store.containing("", where, 100)
+    contained = await store.match_text("", where, 100)
     assert {match.id for match in contained} == set(expected)
-    assert await store.how_many(where) == len(expected)
+    assert await store.count_records(where) == len(expected)
 
 
 async def test_a_change_or_a_deletion_is_a_touch(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
     await store.commit(batch(Update("a", {"text": "new"}, 1), at=DAY_ONE + 5))
     await store.commit(batch(Delete(record_ref("b")), at=DAY_ONE + 7))
-    assert await ids(store, Where(touched_after=DAY_ONE + 4, deleted=None)) == ["a", "b"]
-    assert await ids(store, Where(touched_after=DAY_ONE + 5, deleted=None)) == ["b"]
-    assert await ids(store, Where(touched_after=DAY_ONE + 4)) == ["a"]
-    assert await ids(store, Where(touched_after=DAY_ONE + 7, deleted=None)) == []
+    assert await ids(store, RecordFilter(touched_after=DAY_ONE + 4, deleted=None)) == ["a", "b"]
+    assert await ids(store, RecordFilter(touched_after=DAY_ONE + 5, deleted=None)) == ["b"]
+    assert await ids(store, RecordFilter(touched_after=DAY_ONE + 4)) == ["a"]
+    assert await ids(store, RecordFilter(touched_after=DAY_ONE + 7, deleted=None)) == []
 
 
 async def test_tags_are_found_as_they_are_now(store: RecordStore) -> None:
     await store.commit(batch(memory("a", tags=("old",)), memory("b", tags=("old",))))
     await store.commit(batch(Update("a", {"tags": ("new",)}, 1), Delete(record_ref("b"))))
-    assert await ids(store, Where(tags=("old",))) == []
-    assert await ids(store, Where(tags=("old",), deleted=True)) == ["b"]
-    assert await ids(store, Where(tags=("new",))) == ["a"]
+    assert await ids(store, RecordFilter(tags=("old",))) == []
+    assert await ids(store, RecordFilter(tags=("old",), deleted=True)) == ["b"]
+    assert await ids(store, RecordFilter(tags=("new",))) == ["a"]
     await store.commit(batch(Restore(record_ref("b")), Update("a", {"tags": ()}, 2)))
-    assert await ids(store, Where(tags=("old", "new"))) == ["b"]
+    assert await ids(store, RecordFilter(tags=("old", "new"))) == ["b"]
 
 
 @pytest.mark.smoke
@@ -219,36 +219,36 @@ async def test_a_tally_counts_by_traits_the_living_and_the_deleted(store: Record
     )
     await store.commit(batch(Delete(record_ref("m0"))))
     assert set(await store.tally(["memory"])) == {
-        Tally("memory", "project", "semantic", is_deleted=False, count=2),
-        Tally("memory", "project", "semantic", is_deleted=True, count=1),
-        Tally("memory", "project", None, is_deleted=False, count=1),
-        Tally("memory", "session", "semantic", is_deleted=False, count=1),
+        RecordTally("memory", "project", "semantic", is_deleted=False, count=2),
+        RecordTally("memory", "project", "semantic", is_deleted=True, count=1),
+        RecordTally("memory", "project", None, is_deleted=False, count=1),
+        RecordTally("memory", "session", "semantic", is_deleted=False, count=1),
     }
     assert len(await store.tally(["memory", "entity"])) == 5
     assert await store.tally([]) == []
 
 
 async def test_the_scopes_are_those_of_live_records_of_a_kind_by_name(store: RecordStore) -> None:
-    assert await store.scopes("memory") == []
+    assert await store.list_scopes("memory") == []
     scopes = ["/home/é", "/home/b", "", "/home/a", "/home/a", "/home/日本"]
     await store.commit(batch(*(memory(f"m{n}", scope=scope) for n, scope in enumerate(scopes))))
     await store.commit(batch(entity("Ada", scope="/elsewhere")))
-    assert await store.scopes("memory") == ["", "/home/a", "/home/b", "/home/é", "/home/日本"]
+    assert await store.list_scopes("memory") == ["", "/home/a", "/home/b", "/home/é", "/home/日本"]
     await store.commit(batch(Delete(record_ref("m1")), Delete(record_ref("m3"))))
-    assert await store.scopes("memory") == ["", "/home/a", "/home/é", "/home/日本"]
+    assert await store.list_scopes("memory") == ["", "/home/a", "/home/é", "/home/日本"]
 
 
 async def test_the_authors_are_those_of_live_records_by_name(store: RecordStore) -> None:
-    assert await store.authors() == []
+    assert await store.list_authors() == []
     names = ["Zoë", "ada", None, "Ada", "Ada", "", "日本", "Émile"]
     await store.commit(batch(*(memory(f"m{n}", author=name) for n, name in enumerate(names))))
-    assert await store.authors() == ["Ada", "Zoë", "ada", "Émile", "日本"]
+    assert await store.list_authors() == ["Ada", "Zoë", "ada", "Émile", "日本"]
     await store.commit(batch(Delete(record_ref("m0")), Update("m3", {"author": None}, 1)))
-    assert await store.authors() == ["Ada", "ada", "Émile", "日本"]
+    assert await store.list_authors() == ["Ada", "ada", "Émile", "日本"]
 
 
 async def test_a_frequency_is_the_share_of_live_records_with_the_word(store: RecordStore) -> None:
-    assert await store.frequencies(["parser"]) == {"parser": 0.0}
+    assert await store.measure_words(["parser"]) == {"parser": 0.0}
     await store.commit(
         batch(
             memory("a", text="the parser parses parsers"),
@@ -258,11 +258,11 @@ async def test_a_frequency_is_the_share_of_live_records_with_the_word(store: Rec
         )
     )
     await store.commit(batch(Delete(record_ref("d"))))
-    answered = await store.frequencies(["parser", "kettle", "nothing", "tea"])
+    answered = await store.measure_words(["parser", "kettle", "nothing", "tea"])
     assert answered == pytest.approx({"parser": 2 / 3, "kettle": 2 / 3, "nothing": 0, "tea": 2 / 3})
     await store.commit(batch(Update("c", {"text": "coffee"}, 1)))
-    assert await store.frequencies(["tea"]) == pytest.approx({"tea": 1 / 3})
-    assert await store.frequencies([]) == {}
+    assert await store.measure_words(["tea"]) == pytest.approx({"tea": 1 / 3})
+    assert await store.measure_words([]) == {}
 
 
 def turn(place: int, text: str, **more: Any) -> Record:
@@ -282,8 +282,8 @@ async def test_a_turn_is_found_by_the_words_around_it(store: RecordStore) -> Non
     assert await found(store, "kettle") == {"turn 1", "turn 2"}
     assert await found(store, "thanks") == {"turn 4"}
     matches = await store.match(
-        parse_query("kettle").any_term(),  # pyright: ignore[reportArgumentType]
-        Where(),
+        parse_query("kettle").build_any_query(),  # pyright: ignore[reportArgumentType]
+        RecordFilter(),
         Weights(),
         10,
     )
@@ -322,7 +322,7 @@ async def test_a_turn_that_changes_or_leaves_is_not_heard_any_more(
     await conversation(store)
     await store.commit(batch(Update("turn 1", values, 1)))
     assert "turn 2" not in await found(store, "kettle")
-    await store.commit(batch(*await plan_undo(store, (await store.changes(after=1))[0])))
+    await store.commit(batch(*await plan_undo(store, (await store.read_changes(after=1))[0])))
     assert await found(store, "kettle") == {"turn 1", "turn 2"}
 
 
@@ -367,7 +367,7 @@ async def test_a_purged_turn_is_not_heard_any_more(store: RecordStore) -> None:
     await store.purge([record_ref("turn 1"), link_ref("none")])
     assert await found(store, "kettle") == set()
     assert await found(store, "kitchen") == {"turn 2"}
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_turn_below_a_parent_is_found_by_its_name_and_by_its_neighbours(
@@ -403,7 +403,7 @@ async def test_records_of_several_kinds_come_in_one_order_page_by_page(
     expected = [record for record in records if record.kind != "symbol"]
     if order == "newest":
         expected.reverse()
-    where = Where(kinds=("turn", "code", "turn"))
+    where = RecordFilter(kinds=("turn", "code", "turn"))
     for size in (1, 2, 3, 100):
         found: list[Record] = []
         while page := await store.scan(
@@ -418,7 +418,7 @@ async def test_records_of_several_kinds_come_in_one_order_page_by_page(
 async def test_of_a_long_text_beside_it_a_record_hears_the_part_that_is_near(
     store: RecordStore,
 ) -> None:
-    filling = "filling " * HEARD
+    filling = "filling " * CONTEXT_CHARACTERS
     turns = [
         Record(f"t{place}", "turn", DAY_ONE, DAY_ONE, text=text, session="s", position=place)
         for place, text in enumerate(
@@ -432,8 +432,8 @@ async def test_of_a_long_text_beside_it_a_record_hears_the_part_that_is_near(
         ("faraway", False),
         ("distant", False),
     ):
-        words = parse_query(word).any_term()
+        words = parse_query(word).build_any_query()
         assert words is not None
-        found = await store.match(words, Where(), Weights(), 10)
+        found = await store.match(words, RecordFilter(), Weights(), 10)
         assert ("t1" in {match.id for match in found}) is heard_by_between
         assert len(found) == 1 + heard_by_between

@@ -9,49 +9,55 @@ from everkept.core.records import (
     Change,
     Delete,
     Edit,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Restore,
     Step,
     Update,
     Weights,
-    Where,
 )
 from everkept.errors import Conflict
 from everkept.language.words import WordQuery, parse_query
 from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 DAY_TWO = DAY_ONE + 86_400_000 * MILLISECOND
-EVERYTHING = Where(deleted=None)
+EVERYTHING = RecordFilter(deleted=None)
 
 
 def everything_asked_for(text: str) -> WordQuery:
     query = parse_query(text)
-    words = query.expression or query.all_terms()
+    words = query.expression or query.build_all_query()
     assert words is not None
     return words
 
 
-async def found(store: RecordStore, text: str, where: Where | None = None) -> list[str]:
+async def found(store: RecordStore, text: str, where: RecordFilter | None = None) -> list[str]:
     words = everything_asked_for(text)
-    return [m.id for m in await store.match(words, where or Where(), Weights(), 100)]
+    return [m.id for m in await store.match(words, where or RecordFilter(), Weights(), 100)]
 
 
 async def found_any(store: RecordStore, text: str) -> set[str]:
-    words = parse_query(text).any_term()
+    words = parse_query(text).build_any_query()
     assert words is not None
-    return {m.id for m in await store.match(words, Where(), Weights(), 100)}
+    return {m.id for m in await store.match(words, RecordFilter(), Weights(), 100)}
 
 
-async def containing(store: RecordStore, text: str, where: Where | None = None) -> list[str]:
-    return [match.id for match in await store.containing(text, where or Where(), 100)]
+async def containing(store: RecordStore, text: str, where: RecordFilter | None = None) -> list[str]:
+    return [match.id for match in await store.match_text(text, where or RecordFilter(), 100)]
 
 
 async def state(store: RecordStore) -> list[Any]:
     """All that can be read from a store."""
     records = await store.scan(EVERYTHING)
     links = await store.get_links(KNOWN_LINKS, include_deleted=True)
-    return [records, links, await store.count(), await store.changes(), await store.revision()]
+    return [
+        records,
+        links,
+        await store.count_live(),
+        await store.read_changes(),
+        await store.get_revision(),
+    ]
 
 
 async def family(store: RecordStore) -> None:
@@ -124,13 +130,13 @@ async def test_a_commit_answers_with_the_change_that_the_log_has(store: RecordSt
         None,
         (Edit("insert", "record", "a"), Edit("insert", "record", "n")),
     )
-    assert await store.changes() == [change]
+    assert await store.read_changes() == [change]
 
 
 async def test_an_undoing_change_names_what_it_undoes(store: RecordStore) -> None:
     first = await store.commit(batch(entity("a")))
     await store.commit(batch(Delete(record_ref("a")), undoes=first.seq))
-    assert [change.undoes for change in await store.changes()] == [None, first.seq]
+    assert [change.undoes for change in await store.read_changes()] == [None, first.seq]
 
 
 async def test_an_empty_batch_leaves_no_trace(store: RecordStore) -> None:
@@ -173,14 +179,14 @@ async def test_siblings_below_a_parent_have_unique_names_too(store: RecordStore)
 
 async def test_records_without_a_name_key_may_all_be_alike(store: RecordStore) -> None:
     await store.commit(batch(entity("a"), note("a", "x", id="1"), note("a", "x", id="2")))
-    assert len(await store.scan(Where(parents=("a",)))) == 2
+    assert len(await store.scan(RecordFilter(parents=("a",)))) == 2
 
 
 async def test_the_name_of_a_deleted_record_is_free(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada")))
     await store.commit(batch(Delete(record_ref("Ada"))))
     await store.commit(batch(entity("Ada", id="other")))
-    assert [r.id for r in await store.scan(Where())] == ["other"]
+    assert [r.id for r in await store.scan(RecordFilter())] == ["other"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +220,7 @@ async def test_the_name_of_a_deleted_record_is_free(store: RecordStore) -> None:
     ids=repr,
 )
 async def test_a_batch_that_does_not_fit_changes_nothing_at_all(
-    store: RecordStore, step: Step | Record | Link
+    store: RecordStore, step: Step | Record | RecordLink
 ) -> None:
     await family(store)
     await store.commit(
@@ -236,7 +242,7 @@ async def test_a_batch_that_does_not_fit_changes_nothing_at_all(
     assert await state(store) == before
     assert await found(store, "Zoe") == []
     assert await found(store, "Hopper") == []
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_an_update_of_what_may_not_be_amended_is_a_mistake_and_changes_nothing(
@@ -288,8 +294,8 @@ async def test_deleting_a_record_takes_its_children_and_links_with_it(store: Rec
         ("delete", "record", "Ada"),
     }
     assert [edit.before for edit in change.edits] == [{"deleted_at": None}] * 5
-    assert {r.id for r in await store.scan(Where())} == {"Grace", "built a compiler"}
-    assert await store.links(["Grace"]) == []
+    assert {r.id for r in await store.scan(RecordFilter())} == {"Grace", "built a compiler"}
+    assert await store.find_links(["Grace"]) == []
     assert await store.get(["Ada"]) == []
     [gone] = await store.get(["Ada"], include_deleted=True)
     assert gone.deleted_at == DAY_TWO
@@ -322,9 +328,9 @@ async def test_what_was_deleted_before_its_parent_is_not_deleted_again(store: Re
 async def test_a_link_can_be_deleted_alone(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Delete(link_ref("Ada knows Grace"))))
-    assert [x.id for x in await store.links(["Ada"])] == ["Grace admires Ada"]
+    assert [x.id for x in await store.find_links(["Ada"])] == ["Grace admires Ada"]
     await store.commit(batch(link("Ada", "knows", "Grace", id="again")))
-    assert {x.id for x in await store.links(["Ada"])} == {"again", "Grace admires Ada"}
+    assert {x.id for x in await store.find_links(["Ada"])} == {"again", "Grace admires Ada"}
 
 
 async def test_a_restore_is_for_one_thing_alone(store: RecordStore) -> None:
@@ -332,8 +338,8 @@ async def test_a_restore_is_for_one_thing_alone(store: RecordStore) -> None:
     await store.commit(batch(Delete(record_ref("Ada")), at=DAY_TWO))
     change = await store.commit(batch(Restore(record_ref("Ada"))))
     assert change.edits == (Edit("restore", "record", "Ada", {"deleted_at": DAY_TWO}),)
-    assert await store.scan(Where(parents=("Ada",))) == []
-    assert await store.links(["Ada"]) == []
+    assert await store.scan(RecordFilter(parents=("Ada",))) == []
+    assert await store.find_links(["Ada"]) == []
 
 
 @pytest.mark.smoke
@@ -341,7 +347,7 @@ async def test_restoring_all_that_a_deletion_took_gives_the_state_before(
     store: RecordStore,
 ) -> None:
     await family(store)
-    records, links = await store.scan(Where()), await store.links(["Ada"])
+    records, links = await store.scan(RecordFilter()), await store.find_links(["Ada"])
     change = await store.commit(batch(Delete(record_ref("Ada"))))
     back = [
         Restore(record_ref(edit.id) if edit.subject == "record" else link_ref(edit.id))
@@ -349,8 +355,8 @@ async def test_restoring_all_that_a_deletion_took_gives_the_state_before(
         if edit.id
     ]
     await store.commit(batch(*back))
-    assert await store.scan(Where()) == records
-    assert await store.links(["Ada"]) == links
+    assert await store.scan(RecordFilter()) == records
+    assert await store.find_links(["Ada"]) == links
     assert await found(store, "London") == ["lived in London"]
 
 
@@ -415,25 +421,25 @@ async def test_get_links_answers_in_the_order_asked_for_and_once(store: RecordSt
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (Where(), ["b", "a", "note"]),
-        (Where(kinds=("entity",)), ["b", "a"]),
-        (Where(kinds=("entity", "observation")), ["b", "a", "note"]),
-        (Where(kinds=("memory",)), []),
-        (Where(ids=("a", "gone", "nobody")), ["a"]),
-        (Where(ids=()), []),
-        (Where(name_keys=("a", "b", "c")), ["b", "a"]),
-        (Where(name_keys=()), []),
-        (Where(parents=("b",)), ["note"]),
-        (Where(parents=("a", "nobody")), []),
-        (Where(parents=()), []),
-        (Where(deleted=True), ["gone"]),
-        (Where(deleted=None), ["b", "a", "note", "gone"]),
-        (Where(kinds=("entity",), deleted=None, ids=("gone", "a")), ["a", "gone"]),
+        (RecordFilter(), ["b", "a", "note"]),
+        (RecordFilter(kinds=("entity",)), ["b", "a"]),
+        (RecordFilter(kinds=("entity", "observation")), ["b", "a", "note"]),
+        (RecordFilter(kinds=("memory",)), []),
+        (RecordFilter(ids=("a", "gone", "nobody")), ["a"]),
+        (RecordFilter(ids=()), []),
+        (RecordFilter(name_keys=("a", "b", "c")), ["b", "a"]),
+        (RecordFilter(name_keys=()), []),
+        (RecordFilter(parents=("b",)), ["note"]),
+        (RecordFilter(parents=("a", "nobody")), []),
+        (RecordFilter(parents=()), []),
+        (RecordFilter(deleted=True), ["gone"]),
+        (RecordFilter(deleted=None), ["b", "a", "note", "gone"]),
+        (RecordFilter(kinds=("entity",), deleted=None, ids=("gone", "a")), ["a", "gone"]),
     ],
     ids=repr,
 )
 async def test_a_scan_gives_what_is_meant_in_the_order_of_arrival(
-    store: RecordStore, where: Where, expected: list[str]
+    store: RecordStore, where: RecordFilter, expected: list[str]
 ) -> None:
     await store.commit(batch(entity("b"), entity("a"), note("b", "note"), entity("gone")))
     await store.commit(batch(Delete(record_ref("gone"))))
@@ -448,7 +454,7 @@ async def test_a_scan_by_name_pages_through_all_that_have_one(store: RecordStore
     await store.commit(batch(*map(entity, names), *variants, note("a", "nameless")))
     pages: list[list[str]] = []
     after: tuple[str, str] | None = None
-    while page := await store.scan(Where(), order="name", after=after, limit=3):
+    while page := await store.scan(RecordFilter(), order="name", after=after, limit=3):
         pages.append([record.id for record in page])
         after = (page[-1].name_key or "", page[-1].variant)
     assert pages == [["a", "ada", "Bob"], ["Bob 2", "bob-2", "Zoe"], ["Ärger", "日本"]]
@@ -463,7 +469,7 @@ async def test_a_scan_by_age_pages_through_all_that_are_meant(
     await store.commit(batch(Delete(record_ref("r3"))))
     pages: list[list[str]] = []
     after: str | None = None
-    where = Where(ids=tuple(names), deleted=None)
+    where = RecordFilter(ids=tuple(names), deleted=None)
     while page := await store.scan(where, order=order, after=after, limit=3):
         pages.append([record.id for record in page])
         after = page[-1].id
@@ -540,20 +546,23 @@ async def test_the_better_match_has_the_higher_score_and_names_its_parent(
     store: RecordStore,
 ) -> None:
     await store.commit(batch(entity("Kettle"), entity("Cup"), note("Cup", "like a kettle")))
-    matches = await store.match(everything_asked_for("kettle"), Where(), Weights(), 10)
+    matches = await store.match(everything_asked_for("kettle"), RecordFilter(), Weights(), 10)
     assert [(match.id, match.parent) for match in matches] == [
         ("Kettle", None),
         ("like a kettle", "Cup"),
     ]
     assert matches[0].score > matches[1].score > 0
-    assert await store.match(everything_asked_for("kettle"), Where(), Weights(), 1) == matches[:1]
+    assert (
+        await store.match(everything_asked_for("kettle"), RecordFilter(), Weights(), 1)
+        == matches[:1]
+    )
 
 
 async def test_a_part_that_counts_nothing_still_matches(store: RecordStore) -> None:
     await family(store)
     weights = Weights(name=1.0, text=1.0, context=0.0)
     matches = await store.match(
-        everything_asked_for("grace"), Where(kinds=("observation",)), weights, 10
+        everything_asked_for("grace"), RecordFilter(kinds=("observation",)), weights, 10
     )
     assert [match.id for match in matches] == ["built a compiler"]
 
@@ -607,7 +616,7 @@ async def test_words_find_the_text_as_it_is_now(store: RecordStore) -> None:
 async def test_what_is_deleted_is_never_found(store: RecordStore, deleted: bool | None) -> None:
     await family(store)
     await store.commit(batch(Delete(record_ref("Ada"))))
-    where = Where(deleted=deleted)
+    where = RecordFilter(deleted=deleted)
     assert await found(store, "London", where) == []
     assert await containing(store, "London", where) == []
     assert await found(store, "compiler", where) == ["built a compiler"]
@@ -617,11 +626,13 @@ async def test_what_is_deleted_is_never_found(store: RecordStore, deleted: bool 
 async def test_a_search_keeps_to_what_is_meant(store: RecordStore) -> None:
     await family(store)
     for search in (found, containing):
-        assert await search(store, "grace", Where(kinds=("memory",))) == []
-        assert await search(store, "compiler", Where(parents=("Grace",))) == ["built a compiler"]
-        assert await search(store, "compiler", Where(parents=("Ada",))) == []
-        assert await search(store, "compiler", Where(ids=("Ada",))) == []
-        assert await search(store, "grace", Where(name_keys=("grace",))) == ["Grace"]
+        assert await search(store, "grace", RecordFilter(kinds=("memory",))) == []
+        assert await search(store, "compiler", RecordFilter(parents=("Grace",))) == [
+            "built a compiler"
+        ]
+        assert await search(store, "compiler", RecordFilter(parents=("Ada",))) == []
+        assert await search(store, "compiler", RecordFilter(ids=("Ada",))) == []
+        assert await search(store, "grace", RecordFilter(name_keys=("grace",))) == ["Grace"]
 
 
 @pytest.mark.parametrize(
@@ -671,11 +682,11 @@ async def test_a_name_that_contains_the_text_comes_first(store: RecordStore) -> 
     await store.commit(
         batch(entity("Cup", text="beside the kettle"), entity("Kettle"), note("Cup", "a kettle"))
     )
-    matches = await store.containing("kettle", Where(), 10)
+    matches = await store.match_text("kettle", RecordFilter(), 10)
     assert [match.id for match in matches] == ["Kettle", "Cup", "a kettle"]
     assert [match.parent for match in matches] == [None, None, "Cup"]
     assert matches[0].score > matches[1].score
-    assert await store.containing("kettle", Where(), 2) == matches[:2]
+    assert await store.match_text("kettle", RecordFilter(), 2) == matches[:2]
 
 
 @pytest.mark.smoke
@@ -692,7 +703,7 @@ async def test_links_are_found_from_either_end_oldest_first(store: RecordStore) 
     every = ["a to a", "b to c", "c to a", "a to b"]
 
     async def ids(*asked: str, **more: Any) -> list[str]:
-        return [x.id for x in await store.links(asked, **more)]
+        return [x.id for x in await store.find_links(asked, **more)]
 
     assert await ids("a") == ["a to a", "c to a", "a to b"]
     assert await ids("a", direction="out") == ["a to a", "a to b"]
@@ -704,11 +715,11 @@ async def test_links_are_found_from_either_end_oldest_first(store: RecordStore) 
 
 
 async def test_a_count_is_of_the_living(store: RecordStore) -> None:
-    assert await store.count() == {"link": 0}
+    assert await store.count_live() == {"link": 0}
     await family(store)
-    assert await store.count() == {"entity": 2, "observation": 3, "link": 2}
+    assert await store.count_live() == {"entity": 2, "observation": 3, "link": 2}
     await store.commit(batch(Delete(record_ref("Ada"))))
-    assert await store.count() == {"entity": 1, "observation": 1, "link": 0}
+    assert await store.count_live() == {"entity": 1, "observation": 1, "link": 0}
 
 
 async def test_the_log_is_read_from_either_end(store: RecordStore) -> None:
@@ -716,7 +727,7 @@ async def test_the_log_is_read_from_either_end(store: RecordStore) -> None:
         await store.commit(batch(entity(name)))
 
     async def numbers(**asked: Any) -> list[int]:
-        return [change.seq for change in await store.changes(**asked)]
+        return [change.seq for change in await store.read_changes(**asked)]
 
     assert await numbers() == [1, 2, 3, 4, 5]
     assert await numbers(after=3) == [4, 5]
@@ -731,7 +742,7 @@ async def test_the_log_is_read_without_its_largest_changes(store: RecordStore) -
         await store.commit(batch(*(entity(name) for name in names)))
 
     async def sizes(**asked: Any) -> list[int]:
-        return [len(change.edits) for change in await store.changes(**asked)]
+        return [len(change.edits) for change in await store.read_changes(**asked)]
 
     assert await sizes(most_edits=3) == [1, 3, 2]
     assert await sizes(most_edits=2, newest_first=True) == [2, 1]
@@ -751,10 +762,10 @@ async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
         (3, Edit("delete", "record", "a", {"deleted_at": None})),
         (4, Edit("restore", "record", "a", {"deleted_at": DAY_TWO})),
     ]
-    assert await store.history([record_ref("a")]) == edits
-    assert await store.history([record_ref("a")], after=2) == edits[2:]
-    assert await store.history([record_ref("nobody")]) == []
-    assert [seq for seq, _ in await store.history([link_ref("a to b")])] == [1, 3]
+    assert await store.read_history([record_ref("a")]) == edits
+    assert await store.read_history([record_ref("a")], after=2) == edits[2:]
+    assert await store.read_history([record_ref("nobody")]) == []
+    assert [seq for seq, _ in await store.read_history([link_ref("a to b")])] == [1, 3]
 
 
 async def test_the_history_of_several_things_is_in_the_order_of_the_log(
@@ -763,7 +774,7 @@ async def test_the_history_of_several_things_is_in_the_order_of_the_log(
     await store.commit(batch(entity("a"), entity("b"), link("a", "to", "b", id="a")))
     await store.commit(batch(Update("b", {"text": "new"}, 1)))
     await store.commit(batch(Delete(record_ref("a"))))
-    told = await store.history([record_ref("b"), record_ref("a"), link_ref("a")])
+    told = await store.read_history([record_ref("b"), record_ref("a"), link_ref("a")])
     assert [(seq, edit.operation, edit.subject, edit.id) for seq, edit in told] == [
         (1, "insert", "record", "a"),
         (1, "insert", "record", "b"),
@@ -772,19 +783,19 @@ async def test_the_history_of_several_things_is_in_the_order_of_the_log(
         (3, "delete", "link", "a"),
         (3, "delete", "record", "a"),
     ]
-    assert await store.history([]) == []
+    assert await store.read_history([]) == []
 
 
 @pytest.mark.smoke
 async def test_a_batch_for_one_revision_is_refused_at_another(store: RecordStore) -> None:
     await family(store)
-    seen = await store.revision()
+    seen = await store.get_revision()
     await store.commit(batch(note("Ada", "acknowledged")))
     before = await state(store)
     with pytest.raises(Conflict):
         await store.commit(batch(Delete(record_ref("Ada")), revision=seen))
     assert await state(store) == before
-    await store.commit(batch(Delete(record_ref("Ada")), revision=await store.revision()))
+    await store.commit(batch(Delete(record_ref("Ada")), revision=await store.get_revision()))
     with pytest.raises(Conflict):
         await store.commit(batch(entity("new"), revision=0))
 
@@ -802,8 +813,8 @@ async def test_a_purged_link_leaves_its_ends(store: RecordStore) -> None:
     purged = await store.purge([link_ref("a"), link_ref("b")])
     assert (purged.records, purged.links) == (0, 1)
     assert await store.get_links(["a"], include_deleted=True) == []
-    assert [record.id for record in await store.scan(Where())] == ["a", "b"]
-    told = [[edit.id for edit in change.edits] for change in await store.changes()]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["a", "b"]
+    told = [[edit.id for edit in change.edits] for change in await store.read_changes()]
     assert told == [["a", "b"], [], []]
 
 
@@ -834,28 +845,28 @@ async def test_a_purge_removes_a_record_with_all_that_hangs_on_it(store: RecordS
     assert [r.id for r in await store.scan(EVERYTHING)] == ["Grace", "built a compiler"]
     assert await store.get_links(KNOWN_LINKS, include_deleted=True) == []
     assert await found(store, "program") == []
-    assert await store.count() == {"entity": 1, "observation": 1, "link": 0}
-    assert await store.check() == []
+    assert await store.count_live() == {"entity": 1, "observation": 1, "link": 0}
+    assert await store.find_faults() == []
 
 
 async def test_a_purged_thing_is_named_nowhere_in_the_log(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Update("Ada", {"text": "secret"}, 1)))
     await store.purge([record_ref("Ada")])
-    left = {edit.id for change in await store.changes() for edit in change.edits}
+    left = {edit.id for change in await store.read_changes() for edit in change.edits}
     assert left - {None} == {"Grace", "built a compiler"}
-    assert await store.history([record_ref("Ada")]) == []
-    assert await store.history([link_ref("Ada knows Grace")]) == []
-    assert [change.tool for change in await store.changes()] == ["test", "test", "purge"]
+    assert await store.read_history([record_ref("Ada")]) == []
+    assert await store.read_history([link_ref("Ada knows Grace")]) == []
+    assert [change.tool for change in await store.read_changes()] == ["test", "test", "purge"]
 
 
 async def test_what_was_purged_can_be_made_anew(store: RecordStore) -> None:
     await family(store)
     await store.purge([record_ref("Ada")])
     await family_of_ada_again(store)
-    assert [seq for seq, _ in await store.history([record_ref("Ada")])] == [3]
+    assert [seq for seq, _ in await store.read_history([record_ref("Ada")])] == [3]
     assert await found(store, "Ada London") == ["lived in London"]
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def family_of_ada_again(store: RecordStore) -> None:
@@ -887,10 +898,10 @@ async def test_the_revision_differs_after_a_commit(
     store: RecordStore, commit: Callable[[RecordStore], Any]
 ) -> None:
     await family(store)
-    before = await store.revision()
-    assert await store.revision() == before
+    before = await store.get_revision()
+    assert await store.get_revision() == before
     await commit(store)
-    assert await store.revision() != before
+    assert await store.get_revision() != before
 
 
 @pytest.mark.smoke
@@ -899,7 +910,7 @@ async def test_all_is_well_with_a_store_after_all_kinds_of_steps(store: RecordSt
     await store.commit(batch(Update("Ada", {"name": "Lovelace"}, 1), Delete(record_ref("Grace"))))
     await store.commit(batch(Restore(record_ref("Grace"))))
     await store.purge([record_ref("built a compiler")])
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_record_of_many_facets_and_a_long_text_is_kept_whole(store: RecordStore) -> None:
@@ -925,6 +936,6 @@ async def test_of_what_is_derived_no_old_value_and_no_deleted_text_is_kept(
         (None, "", {}),
         (None, "", {}),
     ]
-    told = [edit.before for change in await store.changes() for edit in change.edits]
+    told = [edit.before for change in await store.read_changes() for edit in change.edits]
     assert "words" not in str(told)
     assert await found(store, "words") == []

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everkept.core.ports import Embedded, Library, RecordStore
-from everkept.core.records import Delete, Record, Ref, Update, Weights, Where
-from everkept.core.text import digest
+from everkept.core.ports import Library, RecordStore, RecordVector
+from everkept.core.records import Delete, Record, RecordFilter, Ref, Update, Weights
+from everkept.core.text import compute_digest
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict
 from everkept.language.words import parse_query
@@ -38,9 +38,9 @@ def clean(_: Ref, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def found(store: RecordStore, word: str) -> list[str]:
-    words = parse_query(word).all_terms()
+    words = parse_query(word).build_all_query()
     assert words is not None
-    return [match.id for match in await store.match(words, Where(), Weights(), 100)]
+    return [match.id for match in await store.match(words, RecordFilter(), Weights(), 100)]
 
 
 async def filled(store: RecordStore) -> None:
@@ -76,9 +76,9 @@ async def linked(store: RecordStore) -> None:
 
 
 async def everything(store: RecordStore) -> str:
-    records = await store.scan(Where(deleted=None))
+    records = await store.scan(RecordFilter(deleted=None))
     links = await store.scan_links(deleted=None)
-    return repr([records, links, await store.changes()])
+    return repr([records, links, await store.read_changes()])
 
 
 @pytest.mark.smoke
@@ -89,12 +89,12 @@ async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> 
     assert SECRET not in await everything(store)
     (record,) = await store.get(["is"])
     assert (record.text, record.tags, record.facets) == ("still ***", ("***",), {"why": "***"})
-    history = await store.history([record_ref("is"), record_ref("was")])
+    history = await store.read_history([record_ref("is"), record_ref("was")])
     assert [edit.before for _, edit in history if edit.before] == [
         {"text": "is ***"},
         {"text": "was ***"},
     ]
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_redaction_is_found_by_its_new_words_alone(store: RecordStore) -> None:
@@ -103,9 +103,9 @@ async def test_a_redaction_is_found_by_its_new_words_alone(store: RecordStore) -
     await store.redact(refs("is"), lambda ref, values: clean(ref, values) | {"tags": ("new",)})
     assert await found(store, SECRET) == []
     assert await found(store, "still") == ["is"]
-    tagged = await store.scan(Where(tags=("new",)))
+    tagged = await store.scan(RecordFilter(tags=("new",)))
     assert [record.id for record in tagged] == ["is"]
-    assert await store.scan(Where(tags=(SECRET,))) == []
+    assert await store.scan(RecordFilter(tags=(SECRET,))) == []
 
 
 async def test_words_around_a_redacted_text_do_not_keep_it(store: RecordStore) -> None:
@@ -126,19 +126,19 @@ async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
     store: RecordStore,
 ) -> None:
     await filled(store)
-    before = {record.id: record for record in await store.scan(Where())}
+    before = {record.id: record for record in await store.scan(RecordFilter())}
     items = [
-        Embedded(record.id, record.version, np.eye(4, dtype=np.float32)[0])
+        RecordVector(record.id, record.version, np.eye(4, dtype=np.float32)[0])
         for record in before.values()
     ]
     await store.put_vectors(MODEL, items)
     await store.redact(refs(*before), clean)
-    after = {record.id: record for record in await store.scan(Where())}
+    after = {record.id: record for record in await store.scan(RecordFilter())}
     assert after["is"].version == before["is"].version + 1
     assert after["is"].updated_at == before["is"].updated_at
     assert after["never"] == before["never"]
-    assert [record.id for record in await store.unembedded(MODEL, ["memory"], 10)] == ["is"]
-    assert set(await store.vectors(MODEL, list(before))) == {"was", "never"}
+    assert [record.id for record in await store.find_unembedded(MODEL, ["memory"], 10)] == ["is"]
+    assert set(await store.get_vectors(MODEL, list(before))) == {"was", "never"}
     assert await store.put_vectors(MODEL, [item for item in items if item.id == "is"]) == 0
     with pytest.raises(Conflict):
         await store.commit(batch(Update("is", {"text": "x"}, before["is"].version)))
@@ -146,17 +146,17 @@ async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
 
 async def test_links_are_rewritten_too(store: RecordStore) -> None:
     await linked(store)
-    seen = await store.revision()
+    seen = await store.get_revision()
     redacted = await store.redact(LINKS, clean)
     assert (redacted.records, redacted.links, redacted.complete) == (0, 2, True)
     live, dead, plain = await store.get_links(["live", "dead", "plain"], include_deleted=True)
     assert (live.verb, live.facets) == ("opens ***", {"why": "***"})
     assert (dead.verb, dead.deleted_at is None) == ("shuts ***", False)
     assert (plain.verb, plain.facets) == ("knows", {})
-    (change,) = await store.changes(after=seen)
+    (change,) = await store.read_changes(after=seen)
     assert (change.tool, change.edits) == ("redact", ())
     assert (await store.redact(LINKS, clean)).links == 0
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_links_that_would_become_one_are_refused(store: RecordStore) -> None:
@@ -185,21 +185,21 @@ async def test_a_record_that_is_moved_is_not_heard_where_it_stood(
 
 async def test_others_learn_that_something_was_redacted(store: RecordStore) -> None:
     await filled(store)
-    seen = await store.revision()
+    seen = await store.get_revision()
     await store.redact(refs("never", "nobody"), clean)
-    assert await store.revision() == seen
+    assert await store.get_revision() == seen
     await store.redact(refs("is"), clean)
-    (change,) = await store.changes(after=seen)
+    (change,) = await store.read_changes(after=seen)
     assert (change.tool, change.edits) == ("redact", ())
 
 
 async def test_a_redaction_that_would_make_two_of_one_changes_nothing(store: RecordStore) -> None:
     def keyed(text: str) -> Record:
-        return memory(text, name_key=digest(text))
+        return memory(text, name_key=compute_digest(text))
 
     def rekeyed(ref: Ref, values: Mapping[str, Any]) -> dict[str, Any]:
         new = clean(ref, values)
-        return new | {"name_key": digest(new["text"])} if "text" in new else new
+        return new | {"name_key": compute_digest(new["text"])} if "text" in new else new
 
     await store.commit(batch(keyed(f"a {SECRET}"), keyed("a ***"), keyed(f"b {SECRET}")))
     before = await everything(store)
@@ -208,7 +208,7 @@ async def test_a_redaction_that_would_make_two_of_one_changes_nothing(store: Rec
     assert await everything(store) == before
     assert (await store.redact(refs(f"b {SECRET}"), rekeyed)).records == 1
     (record,) = await store.get([f"b {SECRET}"])
-    assert record.name_key == digest("b ***")
+    assert record.name_key == compute_digest("b ***")
 
 
 @pytest.fixture

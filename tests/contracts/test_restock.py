@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from everkept.core.answers import Stock
+from everkept.core.answers import StorePage
 from everkept.core.commits import plan_undo
-from everkept.core.ports import Access, Embedded, Library, RecordStore
-from everkept.core.records import Change, Delete, Edit, Restore, Update, Where
+from everkept.core.ports import AccessCount, Library, RecordStore, RecordVector
+from everkept.core.records import Change, Delete, Edit, RecordFilter, Restore, Update
 from everkept.errors import Conflict
 from everkept.values import replace
 from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, memory, note, record_ref
@@ -40,8 +40,12 @@ async def fill(store: RecordStore) -> None:
             client="editor",
         )
     )
-    await store.put_vectors("one", [Embedded("red blue", 1, axis(0)), Embedded("Bob", 1, axis(1))])
-    await store.put_vectors("two", [Embedded("parser", 1, axis(2)), Embedded("Größe", 1, axis(3))])
+    await store.put_vectors(
+        "one", [RecordVector("red blue", 1, axis(0)), RecordVector("Bob", 1, axis(1))]
+    )
+    await store.put_vectors(
+        "two", [RecordVector("parser", 1, axis(2)), RecordVector("Größe", 1, axis(3))]
+    )
     await store.commit(batch(Update("Bob", {"tags": ("x",), "scope": "user"}, 1), at=LATER))
     renaming = await store.commit(batch(Update("Ada", {"name": "Ada L.", "name_key": "l"}, 1)))
     await store.commit(batch(*await plan_undo(store, renaming), undoes=renaming.seq, tool="undo"))
@@ -64,7 +68,7 @@ async def test_a_copy_answers_everything_as_the_original_does(
     await fill(store)
     await copy_all(store, copy, page)
     assert await everything(copy) == await everything(store)
-    assert await copy.check() == []
+    assert await copy.find_faults() == []
 
 
 @pytest.mark.smoke
@@ -81,13 +85,13 @@ async def test_all_at_once_is_as_good_as_page_by_page(
     store: RecordStore, copy: RecordStore
 ) -> None:
     await fill(store)
-    records = await store.scan(Where(deleted=None))
-    await copy.restock(
-        Stock(
+    records = await store.scan(RecordFilter(deleted=None))
+    await copy.replicate(
+        StorePage(
             records=records,
             links=await store.scan_links(deleted=None),
-            changes=await store.changes(limit=ALL),
-            accesses=await store.accesses([record.id for record in records]),
+            changes=await store.read_changes(limit=ALL),
+            accesses=await store.get_accesses([record.id for record in records]),
             vectors=await vectors_of(store, records),
         )
     )
@@ -100,37 +104,37 @@ async def test_life_goes_on_in_a_copy_as_in_the_original(
     await fill(store)
     await copy_all(store, copy, 4)
     for each in (store, copy):
-        deletion = next(c for c in await each.changes() if c.edits[-1].id == "parser")
+        deletion = next(c for c in await each.read_changes() if c.edits[-1].id == "parser")
         await each.commit(batch(*await plan_undo(each, deletion), undoes=deletion.seq))
         await each.commit(batch(Update("Bob", {"text": "blue parser"}, 2), entity("Zoë")))
-        await each.put_vectors("one", [Embedded("Bob", 3, axis(4))])
+        await each.put_vectors("one", [RecordVector("Bob", 3, axis(4))])
         await each.commit(batch(Restore(link_ref("Eve knows Ada")), Delete(record_ref("Bob"))))
-    assert await store.revision() == await copy.revision()
+    assert await store.get_revision() == await copy.get_revision()
     assert await everything(copy) == await everything(store)
 
 
 async def test_it_is_no_change_of_its_own(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada")))
-    await store.restock(Stock(records=[entity("Bob"), entity("Ada", text="new", version=2)]))
-    assert await store.revision() == 1
-    assert len(await store.changes()) == 1
-    assert await store.history([record_ref("Bob")]) == []
+    await store.replicate(StorePage(records=[entity("Bob"), entity("Ada", text="new", version=2)]))
+    assert await store.get_revision() == 1
+    assert len(await store.read_changes()) == 1
+    assert await store.read_history([record_ref("Bob")]) == []
 
 
 async def test_the_stamp_is_another_one_afterwards(store: RecordStore) -> None:
     await fill(store)
     [ada] = await store.get(["Ada"])
-    stamps = [await store.stamp()]
+    stamps = [await store.get_stamp()]
     for stock in (
-        Stock(records=[replace(ada, facets={})]),
-        Stock(records=[entity("Una")]),
-        Stock(links=[link("Una", "knows", "Ada")]),
-        Stock(gone=[link_ref("Una knows Ada")]),
-        Stock(vectors={"one": [Embedded("Ada", ada.version, axis(5))]}),
-        Stock(log_from=3),
+        StorePage(records=[replace(ada, facets={})]),
+        StorePage(records=[entity("Una")]),
+        StorePage(links=[link("Una", "knows", "Ada")]),
+        StorePage(gone=[link_ref("Una knows Ada")]),
+        StorePage(vectors={"one": [RecordVector("Ada", ada.version, axis(5))]}),
+        StorePage(log_from=3),
     ):
-        await store.restock(stock)
-        stamps.append(await store.stamp())
+        await store.replicate(stock)
+        stamps.append(await store.get_stamp())
     assert len(set(stamps)) == len(stamps)
 
 
@@ -140,18 +144,23 @@ async def test_what_others_hold_in_their_hands_sees_it_too(
     await store.commit(batch(entity("Ada", text="red")))
     _, other = await library.open("project")
     assert await found(other, "red") == {("Ada", None)}
-    await store.restock(Stock(records=[entity("Ada", text="blue", version=2), entity("Bob")]))
+    await store.replicate(StorePage(records=[entity("Ada", text="blue", version=2), entity("Bob")]))
     assert await found(other, "red") == set()
     assert await found(other, "blue") == {("Ada", None)}
-    assert [r.id for r in await other.scan(Where())] == ["Ada", "Bob"]
+    assert [r.id for r in await other.scan(RecordFilter())] == ["Ada", "Bob"]
 
 
 async def test_what_is_new_is_younger_and_what_is_known_keeps_its_age(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob")))
     old = entity("Una", created_at=1, updated_at=1)
-    await store.restock(Stock(records=[old, entity("Bob", text="new", version=2), entity("Ida")]))
-    assert [r.id for r in await store.scan(Where())] == ["Ada", "Bob", "Una", "Ida"]
-    assert [r.id for r in await store.scan(Where(), order="newest", after="Una")] == ["Bob", "Ada"]
+    await store.replicate(
+        StorePage(records=[old, entity("Bob", text="new", version=2), entity("Ida")])
+    )
+    assert [r.id for r in await store.scan(RecordFilter())] == ["Ada", "Bob", "Una", "Ida"]
+    assert [r.id for r in await store.scan(RecordFilter(), order="newest", after="Una")] == [
+        "Bob",
+        "Ada",
+    ]
     assert [(r.created_at, r.updated_at) for r in await store.get(["Una"])] == [(1, 1)]
 
 
@@ -175,7 +184,7 @@ async def test_every_field_is_as_it_was_elsewhere(store: RecordStore) -> None:
         version=41,
     )
     knows = link("Ada", "knows", "Ada", facets={"n": 1}, deleted_at=LATER, created_at=5)
-    await store.restock(Stock(records=[entity("Ada", version=9), told], links=[knows]))
+    await store.replicate(StorePage(records=[entity("Ada", version=9), told], links=[knows]))
     assert await store.get(["told"], include_deleted=True) == [told]
     assert await store.get_links([knows.id], include_deleted=True) == [knows]
     assert [r.version for r in await store.get(["Ada"])] == [9]
@@ -183,11 +192,11 @@ async def test_every_field_is_as_it_was_elsewhere(store: RecordStore) -> None:
 
 async def test_children_may_come_before_what_they_belong_to(store: RecordStore) -> None:
     below = note("told", "beneath red")
-    await store.restock(Stock(records=[below, note("Ada", "told"), entity("Ada")]))
+    await store.replicate(StorePage(records=[below, note("Ada", "told"), entity("Ada")]))
     assert [r.parent for r in await store.get(["Ada", "told", below.id])] == [None, "Ada", "told"]
     assert await found(store, "ada red") == set()
     assert await found(store, "ada told") == {("told", "Ada")}
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_names_may_be_traded(store: RecordStore) -> None:
@@ -198,9 +207,9 @@ async def test_names_may_be_traded(store: RecordStore) -> None:
         replace(bob, name="Eve", name_key="eve", version=2),
         replace(eve, name="Ada", name_key="ada", version=2),
     ]
-    await store.restock(Stock(records=traded))
+    await store.replicate(StorePage(records=traded))
     assert await store.get(["Ada", "Bob", "Eve"]) == traded
-    assert [r.id for r in await store.scan(Where(), order="name")] == ["Eve", "Ada", "Bob"]
+    assert [r.id for r in await store.scan(RecordFilter(), order="name")] == ["Eve", "Ada", "Bob"]
     assert await found(store, "bob red") == {("red", "Ada")}
     with pytest.raises(Conflict):
         await store.commit(batch(entity("ada")))
@@ -209,8 +218,8 @@ async def test_names_may_be_traded(store: RecordStore) -> None:
 async def test_a_name_may_pass_to_another_when_its_holder_goes(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob"), entity("Eve")))
     [ada] = await store.get(["Ada"])
-    await store.restock(
-        Stock(
+    await store.replicate(
+        StorePage(
             records=[
                 entity("Ada", id="new Ada"),
                 replace(ada, deleted_at=LATER),
@@ -219,42 +228,44 @@ async def test_a_name_may_pass_to_another_when_its_holder_goes(store: RecordStor
             gone=[record_ref("Bob")],
         )
     )
-    assert [r.id for r in await store.scan(Where())] == ["Eve", "new Ada", "new Bob"]
+    assert [r.id for r in await store.scan(RecordFilter())] == ["Eve", "new Ada", "new Bob"]
 
 
 async def test_what_links_say_may_be_traded(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob")))
     await store.commit(batch(link("Ada", "knows", "Bob", id="1"), link("Ada", "is", "Bob", id="2")))
     traded = [link("Ada", "is", "Bob", id="1"), link("Ada", "knows", "Bob", id="2")]
-    await store.restock(Stock(links=traded))
-    assert await store.links(["Ada"]) == traded
-    await store.restock(
-        Stock(links=[replace(traded[0], deleted_at=LATER), link("Ada", "is", "Bob", id="3")])
+    await store.replicate(StorePage(links=traded))
+    assert await store.find_links(["Ada"]) == traded
+    await store.replicate(
+        StorePage(links=[replace(traded[0], deleted_at=LATER), link("Ada", "is", "Bob", id="3")])
     )
-    assert [x.id for x in await store.links(["Ada"])] == ["2", "3"]
+    assert [x.id for x in await store.find_links(["Ada"])] == ["2", "3"]
 
 
 async def test_what_was_purged_elsewhere_leaves_no_trace(store: RecordStore) -> None:
     await fill(store)
     gone = [record_ref("Ada"), link_ref("Bob likes Bob"), record_ref("nobody"), link_ref("none")]
-    before = len(await store.changes())
-    await store.restock(Stock(gone=gone))
+    before = len(await store.read_changes())
+    await store.replicate(StorePage(gone=gone))
     assert await store.get(["Ada", "red blue", "parser"], include_deleted=True) == []
     assert await store.scan_links(deleted=None) == []
-    changes = await store.changes()
+    changes = await store.read_changes()
     assert len(changes) == before
     named = {edit.id for change in changes for edit in change.edits}
     assert named == {"Bob", "Größe", "Eve", "blue", "derived", "Kim"}
-    assert await store.accesses(["Ada", "parser"]) == {}
-    assert await store.vectors("one", ["red blue"]) == {}
+    assert await store.get_accesses(["Ada", "parser"]) == {}
+    assert await store.get_vectors("one", ["red blue"]) == {}
     assert await found(store, "parser") == set()
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_text_that_changed_is_found_by_its_own_words(store: RecordStore) -> None:
     await fill(store)
     [told] = await store.get(["red blue"])
-    await store.restock(Stock(records=[replace(told, text="Größe", version=told.version + 1)]))
+    await store.replicate(
+        StorePage(records=[replace(told, text="Größe", version=told.version + 1)])
+    )
     assert ("red blue", "Ada") in await found(store, "größe")
     assert ("red blue", "Ada") not in await found(store, "blue")
 
@@ -262,8 +273,8 @@ async def test_a_text_that_changed_is_found_by_its_own_words(store: RecordStore)
 async def test_those_who_hear_of_it_are_found_by_it_too(store: RecordStore) -> None:
     said = [memory(f"turn {n}", session="s", position=n) for n in (1, 2, 3)]
     await store.commit(batch(entity("Ada"), note("Ada", "told"), *said))
-    await store.restock(
-        Stock(
+    await store.replicate(
+        StorePage(
             records=[
                 entity("parser", id="Ada", version=2),
                 replace(said[1], text="blue", version=2),
@@ -272,58 +283,60 @@ async def test_those_who_hear_of_it_are_found_by_it_too(store: RecordStore) -> N
     )
     assert await found(store, "parser") == {("Ada", None), ("told", "Ada")}
     assert {i for i, _ in await found(store, "blue")} == {"turn 1", "turn 2", "turn 3"}
-    await store.restock(Stock(records=[replace(said[1], text="blue", version=3, deleted_at=9)]))
+    await store.replicate(
+        StorePage(records=[replace(said[1], text="blue", version=3, deleted_at=9)])
+    )
     assert await found(store, "blue") == set()
 
 
 async def test_a_vector_goes_with_the_words_it_was_made_of(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
-    items = [Embedded(i, 1, axis(n)) for n, i in enumerate("abc")]
+    items = [RecordVector(i, 1, axis(n)) for n, i in enumerate("abc")]
     await store.put_vectors("one", items)
-    await store.restock(
-        Stock(
+    await store.replicate(
+        StorePage(
             records=[
                 memory("new", id="a", version=2),
                 memory("b", version=2, importance=0.9),
                 memory("new too", id="c", version=2),
             ],
-            vectors={"one": [Embedded("c", 2, axis(7))]},
+            vectors={"one": [RecordVector("c", 2, axis(7))]},
         )
     )
-    kept = await store.vectors("one", ["a", "b", "c"])
+    kept = await store.get_vectors("one", ["a", "b", "c"])
     assert {i: list(vector) for i, vector in kept.items()} == {
         "b": list(axis(1)),
         "c": list(axis(7)),
     }
-    assert [r.id for r in await store.unembedded("one", ("memory",), 9)] == ["a"]
+    assert [r.id for r in await store.find_unembedded("one", ("memory",), 9)] == ["a"]
 
 
 async def test_vectors_of_what_is_not_there_are_left_out(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
     await store.commit(batch(Delete(record_ref("b"))))
-    await store.put_vectors("one", [Embedded("c", 1, axis(0))])
-    await store.restock(
-        Stock(
+    await store.put_vectors("one", [RecordVector("c", 1, axis(0))])
+    await store.replicate(
+        StorePage(
             vectors={
-                "one": [Embedded("a", 2, axis(1)), Embedded("b", 1, axis(2))],
-                "two": [Embedded("nobody", 1, axis(3)), Embedded("c", 1, axis(4))],
+                "one": [RecordVector("a", 2, axis(1)), RecordVector("b", 1, axis(2))],
+                "two": [RecordVector("nobody", 1, axis(3)), RecordVector("c", 1, axis(4))],
             }
         )
     )
-    kept = [sorted(await store.vectors(model, ["a", "b", "c", "nobody"])) for model in MODELS]
+    kept = [sorted(await store.get_vectors(model, ["a", "b", "c", "nobody"])) for model in MODELS]
     assert kept == [["b"], ["c"]]
     await store.commit(batch(Restore(record_ref("b"))))
-    assert [m.id for m in await store.near("one", axis(2), Where(), 9)] == ["b"]
+    assert [m.id for m in await store.find_near("one", axis(2), RecordFilter(), 9)] == ["b"]
 
 
 async def test_what_is_known_of_its_use_is_as_elsewhere(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob")))
     await store.note_accesses({"Ada": 5, "Bob": 1}, LATER)
-    there = {"Ada": Access(2, DAY_ONE), "nobody": Access(1, DAY_ONE)}
+    there = {"Ada": AccessCount(2, DAY_ONE), "nobody": AccessCount(1, DAY_ONE)}
     for _ in range(2):
-        await store.restock(Stock(accesses=there))
-    known = await store.accesses(["Ada", "Bob", "nobody"])
-    assert known == {"Ada": Access(2, DAY_ONE), "Bob": Access(1, LATER)}
+        await store.replicate(StorePage(accesses=there))
+    known = await store.get_accesses(["Ada", "Bob", "nobody"])
+    assert known == {"Ada": AccessCount(2, DAY_ONE), "Bob": AccessCount(1, LATER)}
 
 
 def change(seq: int, *ids: str) -> Change:
@@ -333,47 +346,47 @@ def change(seq: int, *ids: str) -> Change:
 
 async def test_the_log_is_continued_after_the_last_number(store: RecordStore) -> None:
     log = [change(3, "Ada"), change(7, "Bob")]
-    await store.restock(Stock(records=[entity("Ada"), entity("Bob")], changes=log))
-    assert await store.changes() == log
-    assert await store.revision() == 7
+    await store.replicate(StorePage(records=[entity("Ada"), entity("Bob")], changes=log))
+    assert await store.read_changes() == log
+    assert await store.get_revision() == 7
     assert (await store.commit(batch(Delete(record_ref("Bob")), revision=7))).seq == 8
-    assert [seq for seq, _ in await store.history([record_ref("Bob")])] == [7, 8]
+    assert [seq for seq, _ in await store.read_history([record_ref("Bob")])] == [7, 8]
 
 
 async def test_what_the_log_has_from_a_number_on_goes(store: RecordStore) -> None:
     for name in ("Ada", "Bob", "Eve", "Kim"):
         await store.commit(batch(entity(name)))
     there = change(3, "Una")
-    await store.restock(
-        Stock(
+    await store.replicate(
+        StorePage(
             records=[entity("Una")],
             gone=[record_ref("Eve"), record_ref("Kim")],
             changes=[there],
             log_from=3,
         )
     )
-    assert [c.seq for c in await store.changes()] == [1, 2, 3]
-    assert await store.changes(after=2) == [there]
-    assert await store.revision() == 3
+    assert [c.seq for c in await store.read_changes()] == [1, 2, 3]
+    assert await store.read_changes(after=2) == [there]
+    assert await store.get_revision() == 3
     assert (await store.commit(batch(entity("Kim")))).seq == 4
-    await store.restock(Stock(log_from=1))
-    assert (await store.changes(), await store.revision()) == ([], 0)
+    await store.replicate(StorePage(log_from=1))
+    assert (await store.read_changes(), await store.get_revision()) == ([], 0)
     assert (await store.commit(batch(entity("Ida")))).seq == 1
 
 
 async def test_what_the_log_has_under_a_number_is_replaced(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob")))
     await store.commit(batch(entity("Eve")))
-    await store.restock(Stock(changes=[change(1, "Bob")]))
-    assert [[e.id for e in c.edits] for c in await store.changes()] == [["Bob"], ["Eve"]]
-    assert await store.history([record_ref("Ada")]) == []
+    await store.replicate(StorePage(changes=[change(1, "Bob")]))
+    assert [[e.id for e in c.edits] for c in await store.read_changes()] == [["Bob"], ["Eve"]]
+    assert await store.read_history([record_ref("Ada")]) == []
 
 
 async def test_the_key_of_a_change_that_went_is_free(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada")))
     kept_here = batch(entity("Bob"), key="key")
     await store.commit(kept_here)
-    await store.restock(Stock(gone=[record_ref("Bob")], log_from=2))
+    await store.replicate(StorePage(gone=[record_ref("Bob")], log_from=2))
     assert (await store.commit(kept_here)).seq == 2
     assert [r.id for r in await store.get(["Bob"])] == ["Bob"]
 
@@ -381,12 +394,12 @@ async def test_the_key_of_a_change_that_went_is_free(store: RecordStore) -> None
 @pytest.mark.parametrize(
     "stock",
     [
-        Stock(records=[entity("Una"), entity("other", name_key="bob")]),
-        Stock(records=[entity("Una"), entity("other", name_key="una")]),
-        Stock(links=[link("Ada", "knows", "Bob", id="another")], log_from=1),
-        Stock(records=[note("nobody", "told")], gone=[record_ref("Bob")]),
-        Stock(records=[entity("Una")], links=[link("Una", "knows", "nobody")]),
-        Stock(links=[link("Ada", "knows", "Eve")], gone=[record_ref("Eve")]),
+        StorePage(records=[entity("Una"), entity("other", name_key="bob")]),
+        StorePage(records=[entity("Una"), entity("other", name_key="una")]),
+        StorePage(links=[link("Ada", "knows", "Bob", id="another")], log_from=1),
+        StorePage(records=[note("nobody", "told")], gone=[record_ref("Bob")]),
+        StorePage(records=[entity("Una")], links=[link("Una", "knows", "nobody")]),
+        StorePage(links=[link("Ada", "knows", "Eve")], gone=[record_ref("Eve")]),
     ],
     ids=[
         "name of another",
@@ -398,23 +411,23 @@ async def test_the_key_of_a_change_that_went_is_free(store: RecordStore) -> None
     ],
 )
 async def test_what_cannot_stand_together_is_refused_and_changes_nothing(
-    store: RecordStore, stock: Stock
+    store: RecordStore, stock: StorePage
 ) -> None:
     await fill(store)
-    before, stamp = await everything(store), await store.stamp()
+    before, stamp = await everything(store), await store.get_stamp()
     with pytest.raises(Conflict):
-        await store.restock(stock)
+        await store.replicate(stock)
     assert await everything(store) == before
-    assert await store.stamp() == stamp
+    assert await store.get_stamp() == stamp
 
 
 async def test_it_happens_at_once(store: RecordStore) -> None:
     """Between a commit and another there is either all of it or nothing."""
     trade = [entity(n, name_key=f"{n} {k}") for k in "ab" for n in ("Ada", "Bob")]
-    await store.restock(Stock(records=trade[:2]))
-    tasks = [store.restock(Stock(records=trade[start : start + 2])) for start in (0, 2) * 4]
+    await store.replicate(StorePage(records=trade[:2]))
+    tasks = [store.replicate(StorePage(records=trade[start : start + 2])) for start in (0, 2) * 4]
     others = [store.commit(batch(entity(f"entity {number}"))) for number in range(8)]
     await asyncio.gather(*tasks, *others)
     keys = [(r.name_key or "")[-1] for r in await store.get(["Ada", "Bob"])]
     assert keys in (["a", "a"], ["b", "b"])
-    assert await store.revision() == len(others)
+    assert await store.get_revision() == len(others)

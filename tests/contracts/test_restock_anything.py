@@ -7,9 +7,19 @@ from typing import Any, Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.answers import Stock
-from everkept.core.ports import Embedded, Library, RecordStore
-from everkept.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
+from everkept.core.answers import StorePage
+from everkept.core.ports import Library, RecordStore, RecordVector
+from everkept.core.records import (
+    Delete,
+    Insert,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Ref,
+    Restore,
+    Step,
+    Update,
+)
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from examples import examples
@@ -53,7 +63,7 @@ WITHOUT_PURGE = st.lists(WISHES.filter(lambda wish: wish.make != "purge"), max_s
 async def grant(store: RecordStore, wishes: Sequence[Wish], prefix: str) -> None:
     """One after the other; what does not fit is left undone. New things get ids of their own."""
     for number, wish in enumerate(wishes):
-        records, at = await store.scan(Where(deleted=None)), DAY_ONE + number
+        records, at = await store.scan(RecordFilter(deleted=None)), DAY_ONE + number
         if not records or wish.make == "record":
             parent = records[wish.first % len(records)].id if wish.first % 3 and records else None
             await _try(store, at, Insert(_record(f"{prefix}{number}", parent, wish.values)))
@@ -66,10 +76,10 @@ async def _grant(
 ) -> None:
     first, second = (records[which % len(records)] for which in (wish.first, wish.second))
     links = await store.scan_links(deleted=None)
-    either: Record | Link = links[0] if links and wish.second > 5 else first
+    either: Record | RecordLink = links[0] if links and wish.second > 5 else first
     match wish.make:
         case "link":
-            await _try(store, at, Insert(Link(new, first.id, "to", second.id, DAY_ONE)))
+            await _try(store, at, Insert(RecordLink(new, first.id, "to", second.id, DAY_ONE)))
         case "update":
             await _try(store, at, Update(first.id, wish.values, first.version))
         case "delete":
@@ -79,7 +89,9 @@ async def _grant(
         case "purge":
             await store.purge([either.ref])
         case "embed":
-            vectors = [Embedded(first.id, first.version, axis(wish.second))] if first.text else []
+            vectors = (
+                [RecordVector(first.id, first.version, axis(wish.second))] if first.text else []
+            )
             await store.put_vectors("one" if wish.second % 2 else "two", vectors)
         case _:
             await store.note_accesses({first.id: 1}, DAY_ONE + wish.second)
@@ -99,15 +111,15 @@ def _record(record_id: str, parent: str | None, values: dict[str, Any]) -> Recor
 
 async def shelf(library: Library) -> RecordStore:
     """A store of the library that is still empty."""
-    name = f"copy {len(await library.projects())}"
+    name = f"copy {len(await library.list_projects())}"
     await library.create(name, "")
     return (await library.open(name))[1]
 
 
 async def bring_up_to_date(source: RecordStore, target: RecordStore, base: int) -> None:
     """What either of them has changed since, as far as their logs say."""
-    changes = await source.changes(after=base, limit=ALL)
-    own = await target.changes(after=base, limit=ALL)
+    changes = await source.read_changes(after=base, limit=ALL)
+    own = await target.read_changes(after=base, limit=ALL)
     refs = {Ref(e.subject, e.id) for c in (*changes, *own) for e in c.edits if e.id is not None}
     # What something belongs to is touched with it, and no edit says so.
     refs |= {
@@ -117,11 +129,11 @@ async def bring_up_to_date(source: RecordStore, target: RecordStore, base: int) 
     links = [x for x in await source.scan_links(deleted=None) if x.ref in refs]
     there = {record.ref for record in records} | {link.ref for link in links}
     gone = [ref for ref in refs if ref not in there]
-    await target.restock(Stock(records, links, gone, changes, log_from=base + 1))
+    await target.replicate(StorePage(records, links, gone, changes, log_from=base + 1))
 
 
 async def _among(store: RecordStore, refs: Set[Ref]) -> list[Record]:
-    return [record for record in await store.scan(Where(deleted=None)) if record.ref in refs]
+    return [record for record in await store.scan(RecordFilter(deleted=None)) if record.ref in refs]
 
 
 async def without_use(store: RecordStore) -> dict[str, Any]:
@@ -160,7 +172,7 @@ async def test_what_was_done_here_meanwhile_gives_way_to_what_was_done_there(
     source, replica = MemoryStore(), await shelf(library)
     await grant(source, before, "r")
     await copy_all(source, replica)
-    base = await source.revision()
+    base = await source.get_revision()
     await grant(source, there, "s")
     await grant(replica, here, "t")
     await bring_up_to_date(source, replica, base)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everkept.core.ports import Embedded, RecordStore
-from everkept.core.records import Delete, Ref, Restore, Update, Weights, Where
+from everkept.core.ports import RecordStore, RecordVector
+from everkept.core.records import Delete, RecordFilter, Ref, Restore, Update, Weights
 from everkept.errors import Conflict
 from everkept.language.words import parse_query
 from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
@@ -16,8 +16,8 @@ MODEL = "model"
 NORTH = np.array([1.0, 0.0], np.float32)
 
 
-def embedded(record_id: str, version: int = 1) -> Embedded:
-    return Embedded(record_id, version, NORTH)
+def embedded(record_id: str, version: int = 1) -> RecordVector:
+    return RecordVector(record_id, version, NORTH)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ CHANGES: dict[str, Callable[[RecordStore], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_every_change_makes_the_first_number_grow(filled: RecordStore, change: str) -> None:
-    before = await filled.stamp()
+    before = await filled.get_stamp()
     await CHANGES[change](filled)
-    after = await filled.stamp()
+    after = await filled.get_stamp()
     assert after[0] > before[0]
     assert after[1] >= before[1]
 
@@ -61,17 +61,17 @@ async def test_every_change_makes_the_first_number_grow(filled: RecordStore, cha
 @pytest.mark.smoke
 async def test_a_restored_record_makes_it_grow_again(filled: RecordStore) -> None:
     await filled.commit(batch(Delete(record_ref("Bob"))))
-    before = await filled.stamp()
+    before = await filled.get_stamp()
     await filled.commit(batch(Restore(record_ref("Bob"))))
-    assert (await filled.stamp())[0] > before[0]
+    assert (await filled.get_stamp())[0] > before[0]
 
 
 async def test_every_vector_that_comes_makes_the_second_number_grow(filled: RecordStore) -> None:
-    changes, vectors = await filled.stamp()
+    changes, vectors = await filled.get_stamp()
     await filled.put_vectors(MODEL, [embedded("Bob")])
-    one_more = await filled.stamp()
+    one_more = await filled.get_stamp()
     await filled.put_vectors("another model", [embedded("Bob"), embedded("Ada")])
-    three_more = await filled.stamp()
+    three_more = await filled.get_stamp()
     assert one_more[0] == three_more[0] == changes
     assert vectors < one_more[1] < three_more[1]
 
@@ -80,7 +80,7 @@ async def test_every_vector_that_comes_makes_the_second_number_grow(filled: Reco
 async def test_every_vector_that_goes_makes_the_second_number_grow(
     filled: RecordStore, change: str
 ) -> None:
-    _, vectors = await filled.stamp()
+    _, vectors = await filled.get_stamp()
     if change == "update":
         await filled.commit(batch(Update("Ada", {"text": "another"}, 1)))
     elif change == "purge":
@@ -89,33 +89,33 @@ async def test_every_vector_that_goes_makes_the_second_number_grow(
         await filled.redact([record_ref("Ada")], _cleaned)
     else:
         await filled.commit(batch(Delete(record_ref("Ada")), derived=True))
-    assert (await filled.stamp())[1] > vectors
+    assert (await filled.get_stamp())[1] > vectors
 
 
 async def test_a_vector_that_fits_nothing_is_no_news(filled: RecordStore) -> None:
-    before = await filled.stamp()
+    before = await filled.get_stamp()
     assert await filled.put_vectors(MODEL, [embedded("nobody"), embedded("Ada", 7)]) == 0
-    assert await filled.stamp() == before
+    assert await filled.get_stamp() == before
 
 
 async def test_whoever_reads_leaves_it_as_it_is(filled: RecordStore) -> None:
-    before = await filled.stamp()
-    words = parse_query("Ada born").any_term()
+    before = await filled.get_stamp()
+    words = parse_query("Ada born").build_any_query()
     assert words is not None
-    await filled.match(words, Where(), Weights(), 10)
-    await filled.near(MODEL, NORTH, Where(), 10)
-    await filled.containing("ada", Where(), 10)
-    await filled.frequencies(["ada"])
-    await filled.authors()
-    await filled.check()
-    assert await filled.stamp() == before
+    await filled.match(words, RecordFilter(), Weights(), 10)
+    await filled.find_near(MODEL, NORTH, RecordFilter(), 10)
+    await filled.match_text("ada", RecordFilter(), 10)
+    await filled.measure_words(["ada"])
+    await filled.list_authors()
+    await filled.find_faults()
+    assert await filled.get_stamp() == before
 
 
 async def test_what_is_refused_or_changes_nothing_leaves_it_as_it_is(filled: RecordStore) -> None:
-    before = await filled.stamp()
+    before = await filled.get_stamp()
     with pytest.raises(Conflict):
         await filled.commit(batch(entity("Eve"), Update("Bob", {"text": "new"}, 9)))
     await filled.commit(batch(Update("Bob", {"text": ""}, 1)))
     await filled.purge([record_ref("nobody")])
     await filled.note_accesses({"Ada": 1}, DAY_ONE)
-    assert await filled.stamp() == before
+    assert await filled.get_stamp() == before

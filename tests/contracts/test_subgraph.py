@@ -92,14 +92,14 @@ async def test_a_part_of_the_graph_has_what_belongs_to_it(
     nodes: list[tuple[str, list[str]]],
     edges: list[str],
 ) -> None:
-    found = await graph.subgraph(wanted)
+    found = await graph.read_subgraph(wanted)
     assert told(found) == (nodes, edges)
     assert found.has_more is (wanted.limit in (1, 2))
     assert found == await ask_for_subgraph(graph, wanted)
 
 
 async def test_a_node_and_an_edge_say_what_is_stored(graph: RecordStore) -> None:
-    found = await graph.subgraph(Selection(*KINDS, ids=["ada (cat)", "Cid", "Bob"]))
+    found = await graph.read_subgraph(Selection(*KINDS, ids=["ada (cat)", "Cid", "Bob"]))
     assert found.nodes == [
         Node("ada (cat)", "Ada", "cat", "ada", "cat", {}, DAY_ONE, DAY_ONE, []),
         Node("Cid", "Cid", "thing", "cid", "", {"stub": True}, DAY_ONE, DAY_ONE, []),

@@ -134,7 +134,7 @@ async def _answered(upstream: Upstream) -> Any:
 
 
 async def test_every_tool_is_listed_as_the_server_describes_it(upstream: Upstream) -> None:
-    assert await upstream.tools() == Actor().listed()["tools"]
+    assert await upstream.list_tools() == Actor().listed()["tools"]
 
 
 async def test_each_question_reaches_the_server(upstream: Upstream) -> None:
@@ -144,13 +144,13 @@ async def test_each_question_reaches_the_server(upstream: Upstream) -> None:
 
 
 async def test_changed_tools_are_told_of_and_listed(upstream: Upstream) -> None:
-    await upstream.tools()
+    await upstream.list_tools()
     told = asyncio.Event()
     upstream.on_tools_changed(told.set)
     await upstream.call("change", {"name": "new"})
     async with asyncio.timeout(PATIENCE):
         await told.wait()
-    assert (await upstream.tools())[-1]["name"] == "new"
+    assert (await upstream.list_tools())[-1]["name"] == "new"
 
 
 async def test_nothing_is_left_after_the_end(upstream: Upstream) -> None:
@@ -162,7 +162,7 @@ async def test_nothing_is_left_after_the_end(upstream: Upstream) -> None:
     with pytest.raises(UpstreamUnavailable):
         await upstream.call("echo", {})
     with pytest.raises(UpstreamUnavailable):
-        await upstream.tools()
+        await upstream.list_tools()
 
 
 async def test_one_that_was_never_used_can_be_closed(upstream: Upstream) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from everkept.core.answers import Direction, Hops
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Delete, Link, Restore, Where
+from everkept.core.records import Delete, RecordFilter, RecordLink, Restore
 from everkept.values import replace
 from examples import examples
 from records import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
@@ -108,11 +108,11 @@ async def test_what_is_deleted_is_not_on_the_way(ring: RecordStore) -> None:
 
 
 def expected(
-    links: Sequence[Link], kinds: Mapping[str, str], ids: Sequence[str], hops: Hops
-) -> list[list[Link]]:
+    links: Sequence[RecordLink], kinds: Mapping[str, str], ids: Sequence[str], hops: Hops
+) -> list[list[RecordLink]]:
     """What the port promises, of links in their order."""
     usable = [x for x in links if not hops.sources or kinds[x.source] in hops.sources]
-    walked: list[list[Link]] = []
+    walked: list[list[RecordLink]] = []
     gone_on_from, edge = set(ids), list(ids)
     for _ in range(hops.count):
         sides = {"out": ("source",), "in": ("target",), "both": ("source", "target")}
@@ -147,7 +147,7 @@ async def test_any_walk_through_any_graph_is_the_same(
     dead: set[str],
     walks: list[tuple[list[str], Hops]],
 ) -> None:
-    name = f"graph {len(await library.projects())}"
+    name = f"graph {len(await library.list_projects())}"
     await library.create(name, "")
     _, store = await library.open(name)
     links = [
@@ -189,7 +189,7 @@ async def told(store: RecordStore) -> RecordStore:
 async def sources(
     store: RecordStore, of: Sequence[str], limit: int = 9, **asked: Any
 ) -> tuple[Mapping[str, int], list[str]]:
-    found = await store.sources_of(of, Where(**({"kinds": ("memory",)} | asked)), limit)
+    found = await store.count_sources(of, RecordFilter(**({"kinds": ("memory",)} | asked)), limit)
     return found.counts, [link.id for link in found.links]
 
 

@@ -2,9 +2,16 @@
 
 import pytest
 
-from everkept.core.commits import ATTEMPTS, Planned, Writer, commit, retry, touching
+from everkept.core.commits import (
+    MAX_ATTEMPTS,
+    ChangeWriter,
+    Planned,
+    collect_touched,
+    commit,
+    retry,
+)
 from everkept.core.ports import RecordStore
-from everkept.core.records import Insert, Where
+from everkept.core.records import Insert, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from records import DAY_ONE, batch, entity
@@ -26,15 +33,15 @@ class Rivals:
 
 async def test_an_attempt_is_repeated_until_nobody_is_faster() -> None:
     assert await retry(Rivals(3)) == 4
-    assert await retry(Rivals(ATTEMPTS - 1)) == ATTEMPTS
+    assert await retry(Rivals(MAX_ATTEMPTS - 1)) == MAX_ATTEMPTS
 
 
 async def test_who_is_never_the_fastest_gets_the_last_conflict() -> None:
     with pytest.raises(Conflict) as last:
-        await retry(Rivals(ATTEMPTS))
-    assert last.value.message == f"Rival {ATTEMPTS}."
+        await retry(Rivals(MAX_ATTEMPTS))
+    assert last.value.message == f"Rival {MAX_ATTEMPTS}."
     with pytest.raises(Conflict) as told:
-        await retry(Rivals(ATTEMPTS), "the shop")
+        await retry(Rivals(MAX_ATTEMPTS), "the shop")
     assert "the shop" in told.value.message
 
 
@@ -50,7 +57,7 @@ async def test_an_attempt_without_a_chance_is_not_repeated() -> None:
 
 async def test_a_commit_records_what_it_touched() -> None:
     store = MemoryStore()
-    with touching() as noted:
+    with collect_touched() as noted:
         await commit(store, batch(entity("a"), entity("b")))
         await commit(store, batch(entity("index"), derived=True))
     assert list(noted.ids) == ["a", "b"]
@@ -58,18 +65,18 @@ async def test_a_commit_records_what_it_touched() -> None:
 
 async def test_a_writer_plans_again_where_the_state_has_moved() -> None:
     store = MemoryStore()
-    writer = Writer(lambda: DAY_ONE, "test")
+    writer = ChangeWriter(lambda: DAY_ONE, "test")
     seen: list[int] = []
 
     async def plan(store: RecordStore, at: int) -> Planned[str]:
-        there = await store.scan(Where(kinds=("entity",)))
+        there = await store.scan(RecordFilter(kinds=("entity",)))
         seen.append(len(there))
         if there:
             return [], there[0].id
         await store.commit(batch(entity("shop", id="theirs")))
         return [Insert(entity("shop", id="ours"))], "ours"
 
-    with touching() as noted:
+    with collect_touched() as noted:
         assert await writer.commit(store, plan) == "theirs"
     assert seen == [0, 1]
     assert list(noted.ids) == []

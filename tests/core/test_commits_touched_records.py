@@ -1,15 +1,15 @@
 import asyncio
 
-from everkept.core.commits import touched, touching
+from everkept.core.commits import collect_touched, note_touched
 
 
 async def test_what_is_touched_within_is_told_once_in_the_order_it_came() -> None:
     async def elsewhere() -> None:
-        touched(["c", "a"])
+        note_touched(["c", "a"])
 
-    touched(["before"])
-    with touching() as noted:
-        touched(["b", None, "a"])
+    note_touched(["before"])
+    with collect_touched() as noted:
+        note_touched(["b", None, "a"])
         await asyncio.create_task(elsewhere())
     assert list(noted.ids) == ["b", "a", "c"]
 
@@ -19,9 +19,9 @@ async def test_what_goes_on_afterwards_is_no_part_of_it() -> None:
 
     async def later() -> None:
         await is_over.wait()
-        touched(["late"])
+        note_touched(["late"])
 
-    with touching() as noted:
+    with collect_touched() as noted:
         task = asyncio.create_task(later())
     is_over.set()
     await task

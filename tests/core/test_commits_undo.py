@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.commits import plan_undo, undone
-from everkept.core.records import Batch, Change, Delete, Record, Restore, Step, Update, Where
+from everkept.core.commits import find_undone, plan_undo
+from everkept.core.records import Batch, Change, Delete, Record, RecordFilter, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Refused
 from everkept.values import replace
@@ -37,8 +37,8 @@ async def undo(store: MemoryStore, change: Change) -> Change:
 
 async def live(store: MemoryStore) -> list[Any]:
     """What can be seen, without the bookkeeping."""
-    records = [replace(r, version=0, updated_at=0) for r in await store.scan(Where())]
-    return [records, await store.links(["Ada", "Grace"])]
+    records = [replace(r, version=0, updated_at=0) for r in await store.scan(RecordFilter())]
+    return [records, await store.find_links(["Ada", "Grace"])]
 
 
 CHANGES: dict[str, tuple[Step | Record, ...]] = {
@@ -145,8 +145,8 @@ async def test_a_change_that_was_undone_and_redone_can_be_undone_again(
 async def test_a_purge_cannot_be_undone(store: MemoryStore) -> None:
     change = await store.commit(batch(entity("Zoe")))
     await store.purge([record_ref("Zoe")])
-    purging = (await store.changes(newest_first=True))[0]
-    for gone in (change, purging, (await store.changes(after=change.seq - 1))[0]):
+    purging = (await store.read_changes(newest_first=True))[0]
+    for gone in (change, purging, (await store.read_changes(after=change.seq - 1))[0]):
         with pytest.raises(Refused):
             await plan_undo(store, gone)
 
@@ -196,8 +196,8 @@ def change(seq: int, undoes: int | None = None) -> Change:
 def test_an_undo_that_was_itself_undone_does_not_count(
     changes: list[Change], expected: set[int]
 ) -> None:
-    assert undone(changes) == expected
-    assert undone(changes[::-1]) == expected
+    assert find_undone(changes) == expected
+    assert find_undone(changes[::-1]) == expected
 
 
 texts = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6)
@@ -244,7 +244,7 @@ async def commit_each(store: MemoryStore, texts: list[str]) -> list[Change]:
 
 
 async def text_after(store: MemoryStore, change: Change) -> str:
-    later = await store.history([record_ref("Ada")], after=change.seq)
+    later = await store.read_history([record_ref("Ada")], after=change.seq)
     current = (await store.get(["Ada"]))[0].text
     return (later[0][1].before or {})["text"] if later else current
 

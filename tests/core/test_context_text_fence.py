@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.context_text import as_code, as_data, as_quotation, fenced
+from everkept.core.context_text import as_code, as_data, as_quotation, wrap_in_fence
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_nothing_stands_outside_of_a_quotation_or_a_block(text: str) -> None:
 
 
 def test_a_fence_closes_with_the_number_it_opened_with() -> None:
-    notice, opening, *_, closing = fenced("- a\n", "Data:", "stored").splitlines()
+    notice, opening, *_, closing = wrap_in_fence("- a\n", "Data:", "stored").splitlines()
     assert notice == "Data:"
     assert re.fullmatch(r"<stored-\d{6}>", opening)
     assert closing == opening.replace("<", "</")
-    assert fenced("- b\n", "Data:", "stored").splitlines()[1] != opening
+    assert wrap_in_fence("- b\n", "Data:", "stored").splitlines()[1] != opening

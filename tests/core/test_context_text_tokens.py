@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core import context_text
-from everkept.core.context_text import token_count
+from everkept.core.context_text import count_tokens
 
 # The most that cl100k, o200k and a published Claude vocabulary make of each text.
 MEASURED = (
@@ -50,58 +50,58 @@ TEXTS = st.text(alphabet=st.characters(exclude_categories=())) | ASCII | AWKWARD
 
 def test_no_text_counts_less_than_real_vocabularies_make_of_it() -> None:
     too_low = {
-        text: (token_count(text), real) for text, real in MEASURED if token_count(text) < real
+        text: (count_tokens(text), real) for text, real in MEASURED if count_tokens(text) < real
     }
     assert too_low == {}
 
 
 def test_prose_and_code_are_not_counted_twice_over() -> None:
     real = sum(real for _, real in MEASURED[:8])
-    counted = sum(token_count(text) for text, _ in MEASURED[:8])
+    counted = sum(count_tokens(text) for text, _ in MEASURED[:8])
     assert counted < 2 * real
 
 
 def test_the_empty_text_has_no_tokens() -> None:
-    assert token_count("") == 0
+    assert count_tokens("") == 0
 
 
 def test_a_short_word_is_one_token_with_its_blank() -> None:
-    assert token_count("we do it") == 3
+    assert count_tokens("we do it") == 3
 
 
 def test_a_key_costs_more_than_a_name_of_its_length() -> None:
-    assert token_count("aB3xK9mQ2zR7") > 2 * token_count("consolidated")
+    assert count_tokens("aB3xK9mQ2zR7") > 2 * count_tokens("consolidated")
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_only_the_empty_text_is_free(text: str) -> None:
-    assert (token_count(text) == 0) == (text == "")
+    assert (count_tokens(text) == 0) == (text == "")
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_no_text_has_more_tokens_than_bytes(text: str) -> None:
-    assert token_count(text) <= len(text.encode("utf-8", "surrogatepass"))
+    assert count_tokens(text) <= len(text.encode("utf-8", "surrogatepass"))
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_joining_two_texts_costs_next_to_nothing(first: str, second: str) -> None:
-    assert token_count(first + second) <= token_count(first) + token_count(second) + 3
+    assert count_tokens(first + second) <= count_tokens(first) + count_tokens(second) + 3
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_a_longer_text_counts_no_less(text: str, more: str) -> None:
-    assert token_count(text + more) >= token_count(text)
+    assert count_tokens(text + more) >= count_tokens(text)
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_lines_add_up(first: str, second: str) -> None:
-    lines = token_count(f"- {first}\n") + token_count(f"- {second}\n")
-    assert token_count(f"- {first}\n- {second}\n") == lines
+    lines = count_tokens(f"- {first}\n") + count_tokens(f"- {second}\n")
+    assert count_tokens(f"- {first}\n- {second}\n") == lines
 
 
 def test_the_pattern_has_no_class_of_characters_that_is_slow_to_compile() -> None:
@@ -110,6 +110,6 @@ def test_the_pattern_has_no_class_of_characters_that_is_slow_to_compile() -> Non
 
 @given(st.lists(st.characters(min_codepoint=128, exclude_categories=())))
 def test_beyond_ascii_each_character_counts_by_itself(characters: list[str]) -> None:
-    counts = [token_count(character) for character in characters]
-    assert token_count("".join(characters)) == sum(counts)
+    counts = [count_tokens(character) for character in characters]
+    assert count_tokens("".join(characters)) == sum(counts)
     assert set(counts) <= {1, 2, 3, 4}

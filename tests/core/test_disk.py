@@ -49,7 +49,7 @@ def test_a_new_file_replaces_no_other(tmp_path: Path) -> None:
 
 def test_an_error_leaves_the_file_before_and_no_draft(tmp_path: Path) -> None:
     disk.replace(tmp_path / "a", b"one")
-    with pytest.raises(RuntimeError), disk.new_file(tmp_path / "b"):
+    with pytest.raises(RuntimeError), disk.write_new_file(tmp_path / "b"):
         raise RuntimeError
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):

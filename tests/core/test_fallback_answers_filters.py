@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from everkept.core.fallback_answers import fits
-from everkept.core.records import Where
+from everkept.core.fallback_answers import is_selected
+from everkept.core.records import RecordFilter
 from records import DAY_ONE, note
 
 RECORD = note(
@@ -42,5 +42,5 @@ RECORD = note(
 def test_a_record_fits_what_is_asked_and_nothing_else(
     asked: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    assert fits(RECORD, Where(**asked))
-    assert not fits(RECORD, Where(**other))
+    assert is_selected(RECORD, RecordFilter(**asked))
+    assert not is_selected(RECORD, RecordFilter(**other))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.json_text import DEEPEST, Document, NotJson, parsed
+from everkept.core.json_text import MAX_DEPTH, JsonDocument, NotJson, parse_json
 
 scalars = (
     st.none()
@@ -25,7 +25,7 @@ values = st.recursive(
 
 @given(values, st.sampled_from([None, 0, 2, "\t"]))
 def test_a_document_has_the_value_that_was_written(value: Any, indent: int | str | None) -> None:
-    assert Document(json.dumps(value, indent=indent)).value == value
+    assert JsonDocument(json.dumps(value, indent=indent)).value == value
 
 
 @given(st.text() | st.text(st.sampled_from('{}[]",:1 /*\\\n\ufeff')))
@@ -35,12 +35,12 @@ def test_any_text_is_a_document_or_refused_inside_its_lines(text: str) -> None:
         assert 1 <= found.line <= text.count("\n") + 1
         assert found.column >= 1
     else:
-        assert found.value == parsed(text.removeprefix("\ufeff"))
+        assert found.value == parse_json(text.removeprefix("\ufeff"))
 
 
-def document_or_refusal(text: str) -> Document | NotJson:
+def document_or_refusal(text: str) -> JsonDocument | NotJson:
     try:
-        return Document(text)
+        return JsonDocument(text)
     except NotJson as error:
         return error
 
@@ -48,10 +48,13 @@ def document_or_refusal(text: str) -> Document | NotJson:
 @given(st.lists(st.text(max_size=5), unique=True, min_size=1, max_size=5), st.integers(0, 3))
 def test_each_key_of_an_object_in_lines_has_its_own_line(keys: list[str], above: int) -> None:
     text = "// a comment\n" * above + json.dumps({key: [1, 2] for key in keys}, indent=1)
-    document = Document(text)
-    lines = [document.line((key,)) for key in keys]
+    document = JsonDocument(text)
+    lines = [document.find_line((key,)) for key in keys]
     assert lines == [above + 2 + 4 * number for number in range(len(keys))]
-    assert [document.line((keys[0], index)) for index in range(2)] == [lines[0] + 1, lines[0] + 2]
+    assert [document.find_line((keys[0], index)) for index in range(2)] == [
+        lines[0] + 1,
+        lines[0] + 2,
+    ]
 
 
 TEXT = """\
@@ -82,18 +85,18 @@ TEXT = """\
     ],
 )
 def test_the_line_of_a_place_is_that_of_its_key(path: tuple[str | int, ...], line: int) -> None:
-    assert Document(TEXT).line(path) == line
+    assert JsonDocument(TEXT).find_line(path) == line
 
 
 def test_a_place_that_is_not_there_has_the_line_of_the_last_one_above_it() -> None:
-    document = Document(TEXT)
-    assert document.line(("b", "x", "y")) == document.line(("b",))
-    assert document.line(("b", "c", 7)) == document.line(("b", "c"))
-    assert document.line(("nothing",)) == document.line(())
+    document = JsonDocument(TEXT)
+    assert document.find_line(("b", "x", "y")) == document.find_line(("b",))
+    assert document.find_line(("b", "c", 7)) == document.find_line(("b", "c"))
+    assert document.find_line(("nothing",)) == document.find_line(())
 
 
 def test_a_key_that_is_there_twice_is_told_with_both_lines_and_the_last_one_counts() -> None:
-    document = Document('{"x": [{"a": 1,\n"b": 2,\n"a": 3}],\n"x": 4, "y": {"q": 1,\n"q": 1}}')
+    document = JsonDocument('{"x": [{"a": 1,\n"b": 2,\n"a": 3}],\n"x": 4, "y": {"q": 1,\n"q": 1}}')
     assert [(again.path, again.line, again.first_line) for again in document.repeated] == [
         (("x",), 4, 1),
         (("y", "q"), 5, 4),
@@ -102,9 +105,9 @@ def test_a_key_that_is_there_twice_is_told_with_both_lines_and_the_last_one_coun
 
 
 def test_a_mark_at_the_beginning_does_not_count() -> None:
-    document = Document('\ufeff{\n"a": 1}')
+    document = JsonDocument('\ufeff{\n"a": 1}')
     assert document.value == {"a": 1}
-    assert document.line(("a",)) == 2
+    assert document.find_line(("a",)) == 2
 
 
 @pytest.mark.parametrize(
@@ -125,20 +128,20 @@ def test_a_mark_at_the_beginning_does_not_count() -> None:
         ('{"a": 1} x', 1, 10, "behind the end"),
         ('{"\\q": 1}', 1, 2, "name"),
         ("/* never closed", 1, 1, "no value"),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), 1, DEEPEST + 1, "brackets"),
-        ("[" * 100_000, 1, DEEPEST + 1, "brackets"),
-        ('{"a":' * 100_000, 1, DEEPEST * 5 + 1, "brackets"),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 1, MAX_DEPTH + 1, "brackets"),
+        ("[" * 100_000, 1, MAX_DEPTH + 1, "brackets"),
+        ('{"a":' * 100_000, 1, MAX_DEPTH * 5 + 1, "brackets"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(
     text: str, line: int, column: int, word: str
 ) -> None:
     with pytest.raises(NotJson) as refused:
-        Document(text)
+        JsonDocument(text)
     assert (refused.value.line, refused.value.column) == (line, column)
     assert word in refused.value.reason
     assert str(refused.value) == f"line {line}, column {column}: {refused.value.reason}"
 
 
 def test_as_many_brackets_as_are_allowed_can_be_read() -> None:
-    assert Document("[" * DEEPEST + "]" * DEEPEST).line([0] * (DEEPEST - 1)) == 1
+    assert JsonDocument("[" * MAX_DEPTH + "]" * MAX_DEPTH).find_line([0] * (MAX_DEPTH - 1)) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.locks import IS_INHERITED, FileLock, Turn, WaitingLock
+from everkept.core.locks import IS_INHERITED, ExpiringLock, FileLock, WaitingLock
 from everkept.errors import StoreBusy
 
 HOLD = """
@@ -22,7 +22,7 @@ TAKE_OVER = """
 import sys
 from pathlib import Path
 from everkept.core.locks import FileLock
-lock = FileLock.handed_over(Path(sys.argv[1]))
+lock = FileLock.from_parent(Path(sys.argv[1]))
 print(lock.take(), sys.stdin.read() == "", flush=True)
 sys.stdin = None
 while not Path(sys.argv[2]).exists():
@@ -109,26 +109,26 @@ def test_nobody_is_handed_a_lock_that_is_not_held(tmp_path: Path) -> None:
 
 
 def test_of_those_who_come_at_once_one_gets_the_turn(tmp_path: Path) -> None:
-    turns = [Turn(tmp_path / "turn", 60.0) for _ in range(20)]
+    turns = [ExpiringLock(tmp_path / "turn", 60.0) for _ in range(20)]
     with ThreadPoolExecutor(20) as pool:
-        assert sorted(pool.map(Turn.take, turns)) == [False] * 19 + [True]
+        assert sorted(pool.map(ExpiringLock.take, turns)) == [False] * 19 + [True]
     turns[0].end()
     turns[0].end()
     assert turns[1].take()
 
 
 def test_a_turn_ends_with_its_time(tmp_path: Path) -> None:
-    assert Turn(tmp_path / "turn", 60.0).take()
+    assert ExpiringLock(tmp_path / "turn", 60.0).take()
     os.utime(tmp_path / "turn", (0, 0))
-    assert Turn(tmp_path / "turn", 60.0).take()
-    assert not Turn(tmp_path / "turn", 60.0).take()
+    assert ExpiringLock(tmp_path / "turn", 60.0).take()
+    assert not ExpiringLock(tmp_path / "turn", 60.0).take()
 
 
 def test_one_thread_at_a_time_is_past_a_lock_that_it_waits_for(tmp_path: Path) -> None:
     inside: list[int] = []
 
     def work(number: int) -> None:
-        with WaitingLock(tmp_path / "new" / "lock", "The work").held():
+        with WaitingLock(tmp_path / "new" / "lock", "The work").hold():
             inside.append(number)
             assert inside == [number]
             inside.remove(number)
@@ -142,7 +142,7 @@ async def test_one_task_at_a_time_is_past_a_lock_that_it_waits_for(tmp_path: Pat
     locks = [WaitingLock(tmp_path / "lock", "The work") for _ in range(3)]
 
     async def work(number: int) -> None:
-        async with locks[number % 3].exclusive():
+        async with locks[number % 3].hold_async():
             inside.append(number)
             await asyncio.sleep(0)
             assert inside == [number]
@@ -155,26 +155,26 @@ async def test_one_task_at_a_time_is_past_a_lock_that_it_waits_for(tmp_path: Pat
 
 async def test_who_waits_too_long_for_a_lock_is_refused(tmp_path: Path) -> None:
     lock, other = (WaitingLock(tmp_path / "lock", "The work", 0.01) for _ in "ab")
-    with lock.held():
+    with lock.hold():
         for late in (lock, other):
             with pytest.raises(StoreBusy):
-                await late.exclusive().__aenter__()
+                await late.hold_async().__aenter__()
         with pytest.raises(StoreBusy):
-            other.held().__enter__()
-    async with lock.exclusive():
+            other.hold().__enter__()
+    async with lock.hold_async():
         with pytest.raises(StoreBusy):
-            await lock.exclusive().__aenter__()
-    async with other.exclusive():
+            await lock.hold_async().__aenter__()
+    async with other.hold_async():
         pass
 
 
 async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_lock_free(tmp_path: Path) -> None:
     lock = WaitingLock(tmp_path / "lock", "The work")
-    with lock.held():
-        waiting = asyncio.create_task(lock.exclusive().__aenter__())
+    with lock.hold():
+        waiting = asyncio.create_task(lock.hold_async().__aenter__())
         await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    async with WaitingLock(tmp_path / "lock", "The work", 0.01).exclusive():
+    async with WaitingLock(tmp_path / "lock", "The work", 0.01).hold_async():
         pass

@@ -6,34 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.mcp import Lines, Overlong, id_in
+from everkept.core.mcp import LineBuffer, OverlongLine, find_id
 
 LIMIT = 20_000
 
 
-def fed(lines: Lines, *pieces: bytes) -> list[bytes | Overlong]:
+def fed(lines: LineBuffer, *pieces: bytes) -> list[bytes | OverlongLine]:
     return [line for piece in pieces for line in lines.feed(piece)]
 
 
 @given(st.lists(st.binary(max_size=30) | st.sampled_from([b"\n", b"a\n\nb"])))
 def test_the_pieces_that_bytes_come_in_make_no_difference(pieces: list[bytes]) -> None:
-    lines = Lines(LIMIT)
+    lines = LineBuffer(LIMIT)
     *whole, rest = b"".join(pieces).split(b"\n")
     assert fed(lines, *pieces) == whole
-    assert lines.rest() == rest
+    assert lines.get_rest() == rest
 
 
 def test_a_line_of_the_longest_length_is_whole() -> None:
     line = b"x" * LIMIT
-    assert fed(Lines(LIMIT), line, b"\n") == [line]
+    assert fed(LineBuffer(LIMIT), line, b"\n") == [line]
 
 
 @given(st.integers(1, 7_000))
 def test_of_a_longer_line_the_ends_are_left(size: int) -> None:
     line = b"<head>" + b"x" * LIMIT + b"<tail>"
     pieces = [line[start : start + size] for start in range(0, len(line), size)]
-    [dropped, next_one] = fed(Lines(LIMIT), *pieces, b"\nnext\n")
-    assert isinstance(dropped, Overlong)
+    [dropped, next_one] = fed(LineBuffer(LIMIT), *pieces, b"\nnext\n")
+    assert isinstance(dropped, OverlongLine)
     assert dropped.head.startswith(b"<head>xxx")
     assert dropped.tail.endswith(b"xxx<tail>")
     assert len(dropped.head) + len(dropped.tail) < LIMIT
@@ -41,9 +41,9 @@ def test_of_a_longer_line_the_ends_are_left(size: int) -> None:
 
 
 def test_two_that_are_too_long_are_two() -> None:
-    first, second = fed(Lines(LIMIT), b"a" * LIMIT, b"a\n", b"b" * LIMIT, b"b\n")
-    assert isinstance(first, Overlong)
-    assert isinstance(second, Overlong)
+    first, second = fed(LineBuffer(LIMIT), b"a" * LIMIT, b"a\n", b"b" * LIMIT, b"b\n")
+    assert isinstance(first, OverlongLine)
+    assert isinstance(second, OverlongLine)
     assert (first.head[:1], first.tail[:1]) == (b"a", b"a")
     assert (second.head[:1], second.tail[:1]) == (b"b", b"b")
 
@@ -56,7 +56,7 @@ def test_the_ends_of_a_message_tell_whose_it_is(written: str | int, is_first: bo
     for order in (named, {"id": written, "jsonrpc": "2.0"}):
         message = order | body if is_first else body | order
         line = json.dumps(message, ensure_ascii=False).encode()
-        assert id_in(line[:4096], line[-4096:]) == written
+        assert find_id(line[:4096], line[-4096:]) == written
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_the_ends_of_a_message_tell_whose_it_is(written: str | int, is_first: bo
     ],
 )
 def test_what_is_no_id_of_the_message_is_not_taken_for_one(line: bytes) -> None:
-    assert id_in(line[:4096], line[-4096:]) is None
+    assert find_id(line[:4096], line[-4096:]) is None

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.paths import Exclusion, Parts, exact_parts, is_within, loose_parts
+from everkept.core.paths import FolderExclusion, Parts, is_within, split_exact, split_loose
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from everkept.core.paths import Exclusion, Parts, exact_parts, is_within, loose_
     ],
 )
 def test_a_folder_and_all_below_it_is_left_out(pattern: str, folder: str) -> None:
-    assert Exclusion([pattern], home=Path("/home/ada")).leaves_out(folder)
+    assert FolderExclusion([pattern], home=Path("/home/ada")).is_excluded(folder)
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_folder_and_all_below_it_is_left_out(pattern: str, folder: str) -> Non
     ],
 )
 def test_other_folders_stay(pattern: str, folder: str) -> None:
-    assert not Exclusion([pattern], home=Path("/home/ada")).leaves_out(folder)
+    assert not FolderExclusion([pattern], home=Path("/home/ada")).is_excluded(folder)
 
 
 def test_a_folder_that_is_not_known_stays() -> None:
-    assert not Exclusion(["*", "/"]).leaves_out(None)
-    assert Exclusion(["*", "/"]).pattern_of("") is None
+    assert not FolderExclusion(["*", "/"]).is_excluded(None)
+    assert FolderExclusion(["*", "/"]).pattern_of("") is None
 
 
 def test_it_can_be_asked_which_pattern_it_was() -> None:
-    assert Exclusion(["/a", "/b"]).pattern_of("/b/c") == "/b"
+    assert FolderExclusion(["/a", "/b"]).pattern_of("/b/c") == "/b"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_folder_is_within_another(folder: str | None, other: str, is_it: bool)
 def test_a_path_is_compared_as_its_machine_does_or_loosely(
     path: str, exact: Parts, loose: Parts
 ) -> None:
-    assert exact_parts(path) == exact
-    assert loose_parts(path) == loose
+    assert split_exact(path) == exact
+    assert split_loose(path) == loose
 
 
 def test_nothing_is_within_the_root() -> None:

@@ -6,13 +6,13 @@ from everkept.core.peers import (
     NoPeers,
     Peer,
     PeerQuestion,
-    checked_address,
-    checked_fingerprint,
-    checked_name,
-    checked_token,
-    peer_of,
-    shown_fingerprint,
-    source_of,
+    format_fingerprint,
+    format_source,
+    parse_address,
+    parse_fingerprint,
+    parse_source,
+    validate_peer_name,
+    validate_token,
 )
 from everkept.errors import InvalidInput
 
@@ -29,9 +29,9 @@ DIGITS = "0123456789abcdef" * 4
     ],
 )
 def test_an_address_is_a_host_and_a_port(given: str, host: str, port: int) -> None:
-    assert checked_address(given) == (host, port)
+    assert parse_address(given) == (host, port)
     peer = Peer("anna", host, port, DIGITS, "secret")
-    assert checked_address(peer.address) == (host, port)
+    assert parse_address(peer.address) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_an_address_is_a_host_and_a_port(given: str, host: str, port: int) -> No
 )
 def test_what_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
-        checked_address(given)
+        parse_address(given)
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
     with pytest.raises(InvalidInput) as refused:
-        checked_address("https://anna:word@anna.example")
+        parse_address("https://anna:word@anna.example")
     assert "word@" not in str(refused.value)
     assert "word" not in str(refused.value.facts["value"])
 
@@ -79,44 +79,44 @@ def test_a_password_in_an_address_is_not_repeated() -> None:
     ],
 )
 def test_a_fingerprint_is_read_as_programs_write_it(given: str) -> None:
-    assert checked_fingerprint(given) == DIGITS
+    assert parse_fingerprint(given) == DIGITS
 
 
 @pytest.mark.parametrize("given", ["", "sha256:", DIGITS[1:], DIGITS + "00", "g" * 64, "sha1:00"])
 def test_what_is_no_fingerprint_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
-        checked_fingerprint(given)
+        parse_fingerprint(given)
 
 
 @given(st.binary(min_size=32, max_size=32))
 def test_a_fingerprint_that_is_shown_is_read_again(seen: bytes) -> None:
-    assert checked_fingerprint(shown_fingerprint(seen.hex())) == seen.hex()
+    assert parse_fingerprint(format_fingerprint(seen.hex())) == seen.hex()
 
 
 @pytest.mark.parametrize("given", ["", "  ", "a b", "a\nb", "ä", "x" * 501, "a\x00"])
 def test_what_is_no_token_is_refused_and_not_repeated(given: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        checked_token(given)
-    assert not given.strip() or given not in str(refused.value.envelope())
+        validate_token(given)
+    assert not given.strip() or given not in str(refused.value.to_envelope())
 
 
 def test_a_token_is_taken_without_the_end_of_its_line() -> None:
-    assert checked_token("evk_abc\r\n") == "evk_abc"
+    assert validate_token("evk_abc\r\n") == "evk_abc"
 
 
 @pytest.mark.parametrize("given", ["", "a b", "ä", "x" * 41, "a/b", "a:b", "a\n"])
 def test_what_is_no_name_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
-        checked_name(given if given != "a\n" else "a\nb")
+        validate_peer_name(given if given != "a\n" else "a\nb")
 
 
 def test_a_name_has_small_letters() -> None:
-    assert checked_name(" Anna-2 ") == "anna-2"
+    assert validate_peer_name(" Anna-2 ") == "anna-2"
 
 
 def test_a_source_names_its_peer() -> None:
-    assert peer_of(source_of("anna")) == "anna"
-    assert peer_of("local") is None
+    assert parse_source(format_source("anna")) == "anna"
+    assert parse_source("local") is None
 
 
 def test_a_token_is_in_no_text_of_a_peer() -> None:

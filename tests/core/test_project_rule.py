@@ -8,9 +8,9 @@ from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
 from everkept.core.ports import Library
 from everkept.core.project_rule import DEFAULT_PROJECT, ProjectRule
-from everkept.core.records import Where
-from everkept.core.sessions import Account, Call, Session, acting_as
-from everkept.core.times import now
+from everkept.core.records import RecordFilter
+from everkept.core.sessions import Account, Session, ToolCall, act_as
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
 from processes import acting
@@ -31,24 +31,24 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def call(project: str | None = None, *, stateful: bool = True) -> Call:
-    return Call(Session(project=project, stateful=stateful), "test")
+def call(project: str | None = None, *, stateful: bool = True) -> ToolCall:
+    return ToolCall(Session(project=project, stateful=stateful), "test")
 
 
 async def names(library: Library) -> set[str]:
-    return {project.name for project in await library.projects()}
+    return {project.name for project in await library.list_projects()}
 
 
-async def written_to(library: Library, rule: ProjectRule, made: Call, name: str | None) -> str:
+async def written_to(library: Library, rule: ProjectRule, made: ToolCall, name: str | None) -> str:
     """The project that a write reaches, and that a read then sees."""
-    store = await rule.to_write(made, name)
+    store = await rule.open_to_write(made, name)
     await store.commit(batch(entity("written")))
-    read = await rule.to_read(made, name)
-    assert [record.id for record in await read.scan(Where())] == ["written"]
+    read = await rule.open_to_read(made, name)
+    assert [record.id for record in await read.scan(RecordFilter())] == ["written"]
     [found] = [
         project.name
-        for project in await library.projects()
-        if await (await library.open(project.name))[1].scan(Where())
+        for project in await library.list_projects()
+        if await (await library.open(project.name))[1].scan(RecordFilter())
     ]
     return found
 
@@ -81,14 +81,14 @@ async def test_the_workspace_is_what_is_left(library: Library, workspace: Path) 
 
 async def test_without_any_of_them_there_is_no_active_project(library: Library) -> None:
     rule = ProjectRule(library)
-    for choose in (rule.to_read, rule.to_write):
+    for choose in (rule.open_to_read, rule.open_to_write):
         with pytest.raises(NoActiveProject) as caught:
             await choose(call(), None)
         assert caught.value.hint is None
         with pytest.raises(NoActiveProject) as caught:
             await choose(call(stateful=False), None)
         assert caught.value.hint
-    assert await rule.current(call()) is None
+    assert await rule.find_active(call()) is None
 
 
 @pytest.mark.parametrize("configured", ["fresh", None])
@@ -97,13 +97,13 @@ async def test_a_project_is_made_at_the_first_write_and_reads_as_empty_until_the
 ) -> None:
     rule = ProjectRule(library, configured=configured, workspace=workspace)
     before = await names(library)
-    store = await rule.to_read(call(), None)
-    assert await store.scan(Where()) == []
-    assert await rule.current(call()) is None
+    store = await rule.open_to_read(call(), None)
+    assert await store.scan(RecordFilter()) == []
+    assert await rule.find_active(call()) is None
     assert await names(library) == before
     made = await written_to(library, rule, call(), None)
     assert made == (configured or "shop")
-    current = await rule.current(call())
+    current = await rule.find_active(call())
     assert current is not None
     assert current.name == made
     assert await names(library) == before | {made}
@@ -115,11 +115,11 @@ async def test_a_project_that_a_call_or_session_names_is_not_made(
     rule = ProjectRule(library, configured="configured", workspace=workspace)
     before = await names(library)
     for made, name in ((call(), "unknown"), (call("unknown"), None)):
-        for choose in (rule.to_read, rule.to_write):
+        for choose in (rule.open_to_read, rule.open_to_write):
             with pytest.raises(NotFound):
                 await choose(made, name)
     with pytest.raises(NotFound):
-        await rule.current(call("unknown"))
+        await rule.find_active(call("unknown"))
     assert await names(library) == before
 
 
@@ -130,7 +130,7 @@ async def test_an_archived_project_is_refused_wherever_it_is_chosen(
     await written_to(library, rule, call(), None)
     await library.archive("shop")
     for made, name in ((call(), "shop"), (call("shop"), None), (call(), None)):
-        for choose in (rule.to_read, rule.to_write):
+        for choose in (rule.open_to_read, rule.open_to_write):
             with pytest.raises(ProjectArchived):
                 await choose(made, name)
     assert "shop-2" not in await names(library)
@@ -140,7 +140,7 @@ async def test_two_folders_of_one_name_get_two_projects(library: Library, tmp_pa
     folders = [tmp_path / "one" / "shop", tmp_path / "two" / "shop", tmp_path / "shop"]
     for folder in folders:
         folder.mkdir(parents=True)
-        await ProjectRule(library, workspace=folder).to_write(call(), None)
+        await ProjectRule(library, workspace=folder).open_to_write(call(), None)
     assert {"shop", "shop-2", "shop-3"} <= await names(library)
 
 
@@ -149,8 +149,8 @@ async def test_a_subfolder_uses_the_project_of_its_repository(
 ) -> None:
     (workspace / ".git").mkdir()
     (workspace / "src").mkdir()
-    await ProjectRule(library, workspace=workspace / "src").to_write(call(), None)
-    current = await ProjectRule(library, workspace=workspace).current(call())
+    await ProjectRule(library, workspace=workspace / "src").open_to_write(call(), None)
+    current = await ProjectRule(library, workspace=workspace).find_active(call())
     assert current is not None
     assert current.name == "shop"
 
@@ -162,8 +162,8 @@ async def test_home_means_the_default_project(
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     for folder in (tmp_path, Path(tmp_path.anchor)):
         rule = ProjectRule(library, workspace=folder)
-        await rule.to_write(call(), None)
-        current = await rule.current(call())
+        await rule.open_to_write(call(), None)
+        current = await rule.find_active(call())
         assert current is not None
         assert current.name == DEFAULT_PROJECT
     assert await names(library) == {"called", "session", "configured", DEFAULT_PROJECT}
@@ -179,13 +179,13 @@ async def test_a_folder_whose_name_cannot_be_a_projects_gets_one_all_the_same(
 ) -> None:
     (tmp_path / folder).mkdir()
     rule = ProjectRule(library, workspace=tmp_path / folder)
-    await rule.to_write(call(), None)
-    assert await rule.current(call()) is not None
+    await rule.open_to_write(call(), None)
+    assert await rule.find_active(call()) is not None
 
 
 async def test_calls_at_once_make_one_project(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, workspace=workspace)
-    await asyncio.gather(*(rule.to_write(call(), None) for _ in range(5)))
+    await asyncio.gather(*(rule.open_to_write(call(), None) for _ in range(5)))
     assert await names(library) == {"called", "session", "configured", "shop"}
 
 
@@ -193,17 +193,17 @@ async def test_windows_that_open_at_once_end_with_one_project(
     tmp_path: Path, workspace: Path
 ) -> None:
     library = SqliteLibrary(tmp_path / "data")
-    await library.projects()
+    await library.list_projects()
     windows = [acting("write_in_workspace", tmp_path / "data", workspace, n) for n in range(3)]
     with windows[0] as one, windows[1] as two, windows[2] as three:
         assert [window.hear() for window in (one, two, three)] == ["ready"] * 3
         for window in (one, two, three):
             window.tell()
         assert [window.hear() for window in (one, two, three)] == ["ok"] * 3
-    [project] = await library.projects()
+    [project] = await library.list_projects()
     _, store = await library.open(project.name)
-    assert {record.id for record in await store.scan(Where())} == {"0", "1", "2"}
-    assert await library.project_of_workspace(str(workspace.resolve())) == project  # noqa: ASYNC240
+    assert {record.id for record in await store.scan(RecordFilter())} == {"0", "1", "2"}
+    assert await library.find_workspace_project(str(workspace.resolve())) == project  # noqa: ASYNC240
     await library.close()
 
 
@@ -211,60 +211,60 @@ async def test_a_project_that_is_off_is_neither_read_nor_written(
     library: Library, workspace: Path
 ) -> None:
     rule = ProjectRule(library, workspace=workspace)
-    await rule.to_write(call(), None)
+    await rule.open_to_write(call(), None)
     for name in ("shop", "called", "session"):
-        await library.switch(name, off=True)
+        await library.set_off(name, off=True)
     for made, name in ((call(), None), (call(), "called"), (call("session"), None)):
-        for ask in (rule.to_read, rule.to_write):
+        for ask in (rule.open_to_read, rule.open_to_write):
             with pytest.raises(ProjectOff) as caught:
                 await ask(made, name)
             assert caught.value.facts["project"] == (name or made.session.project or "shop")
-    await rule.to_read(call(), "configured")
-    current = await rule.current(call())
+    await rule.open_to_read(call(), "configured")
+    current = await rule.find_active(call())
     assert current is not None
     assert current.is_off
 
 
 async def test_a_project_that_is_on_again_is_as_it_was(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, workspace=workspace)
-    await (await rule.to_write(call(), None)).commit(batch(entity("written")))
-    await library.switch("shop", off=True)
-    await library.switch("shop", off=False)
-    assert len(await (await rule.to_read(call(), None)).scan(Where())) == 1
+    await (await rule.open_to_write(call(), None)).commit(batch(entity("written")))
+    await library.set_off("shop", off=True)
+    await library.set_off("shop", off=False)
+    assert len(await (await rule.open_to_read(call(), None)).scan(RecordFilter())) == 1
 
 
 async def test_the_project_of_a_folder_is_made_for_who_needs_one(
     library: Library, workspace: Path
 ) -> None:
     rule = ProjectRule(library, workspace=workspace)
-    made = await rule.standing(call())
+    made = await rule.ensure_project(call())
     assert made.name == "shop"
-    assert await rule.standing(call()) == made
-    assert (await rule.standing(call("session"))).name == "session"
+    assert await rule.ensure_project(call()) == made
+    assert (await rule.ensure_project(call("session"))).name == "session"
 
 
 async def test_an_account_is_not_told_how_folders_are_called(
     library: Library, workspace: Path
 ) -> None:
-    rule = ProjectRule(GuardedLibrary(library, now), workspace=workspace)
-    with acting_as(Account("anna")):
-        assert rule.pending(call()) == DEFAULT_PROJECT
-        made = await rule.standing(call())
-        again = await rule.standing(call())
+    rule = ProjectRule(GuardedLibrary(library, read_clock), workspace=workspace)
+    with act_as(Account("anna")):
+        assert rule.find_pending_name(call()) == DEFAULT_PROJECT
+        made = await rule.ensure_project(call())
+        again = await rule.ensure_project(call())
     assert (made.name, made.description, again.id) == (DEFAULT_PROJECT, "", made.id)
-    assert (await rule.standing(call())).description == f"Workspace {workspace}"
+    assert (await rule.ensure_project(call())).description == f"Workspace {workspace}"
 
 
 async def test_an_account_that_is_made_again_gets_one_project_for_the_folder(
     library: Library, workspace: Path
 ) -> None:
-    accounts = Accounts(library, now)
-    rule = ProjectRule(GuardedLibrary(library, now), workspace=workspace)
+    accounts = Accounts(library, read_clock)
+    rule = ProjectRule(GuardedLibrary(library, read_clock), workspace=workspace)
     before: set[str] = set()
     for _ in range(2):
         await accounts.create_token("anna", "")
-        with acting_as(Account("anna")):
-            made = {(await rule.standing(call())).id for _ in range(3)}
+        with act_as(Account("anna")):
+            made = {(await rule.ensure_project(call())).id for _ in range(3)}
         assert len(made) == 1
         assert not made & before
         before |= made

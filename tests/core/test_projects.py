@@ -2,16 +2,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.projects import PROJECT_NAME_LIMIT, checked_project_name
+from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, validate_project_name
 from everkept.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
     "name",
-    ["a", "my project", "Größe 2.0", "日本語", "🎉", "...", "-", "C:", "x" * PROJECT_NAME_LIMIT],
+    [
+        "a",
+        "my project",
+        "Größe 2.0",
+        "日本語",
+        "🎉",
+        "...",
+        "-",
+        "C:",
+        "x" * MAX_PROJECT_NAME_CHARACTERS,
+    ],
 )
 def test_a_good_name_comes_back_as_it_is(name: str) -> None:
-    assert checked_project_name(name) == name
+    assert validate_project_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -21,15 +31,15 @@ def test_a_good_name_comes_back_as_it_is(name: str) -> None:
 )
 def test_a_bad_name_is_refused_with_its_value(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        checked_project_name(name)
+        validate_project_name(name)
     assert caught.value.facts["argument"] == "name"
-    assert len(caught.value.facts["value"]) <= PROJECT_NAME_LIMIT + 1
+    assert len(caught.value.facts["value"]) <= MAX_PROJECT_NAME_CHARACTERS + 1
 
 
 @given(st.text())
 def test_a_name_that_is_accepted_could_be_the_name_of_a_file(name: str) -> None:
     try:
-        accepted = checked_project_name(name)
+        accepted = validate_project_name(name)
     except InvalidInput:
         return
     assert accepted == accepted.strip() != ""

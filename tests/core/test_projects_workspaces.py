@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.projects import key_of_workspace, workspace_of
+from everkept.core.projects import find_workspace_key, find_workspace_root
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def git(folder: Path, *arguments: str) -> None:
 def test_a_folder_of_a_repository_is_in_the_workspace_of_its_root(repository: Path) -> None:
     deep = repository / "src" / "deep"
     deep.mkdir(parents=True)
-    assert workspace_of(deep) == workspace_of(repository) == repository
+    assert find_workspace_root(deep) == find_workspace_root(repository) == repository
 
 
 def test_a_worktree_is_in_the_workspace_of_the_main_checkout(
@@ -32,25 +32,25 @@ def test_a_worktree_is_in_the_workspace_of_the_main_checkout(
     git(repository, "worktree", "add", "--quiet", str(tmp_path / "elsewhere"))
     inside = tmp_path / "elsewhere" / "src"
     inside.mkdir()
-    assert workspace_of(tmp_path / "elsewhere") == repository
-    assert workspace_of(inside) == repository
+    assert find_workspace_root(tmp_path / "elsewhere") == repository
+    assert find_workspace_root(inside) == repository
 
 
 def test_a_submodule_is_a_workspace_of_its_own(repository: Path) -> None:
     module = repository / "module"
     module.mkdir()
     (module / ".git").write_text("gitdir: ../.git/modules/module\n", encoding="utf-8")
-    assert workspace_of(module) == module
+    assert find_workspace_root(module) == module
 
 
 def test_a_folder_without_git_is_its_own_workspace(tmp_path: Path) -> None:
-    assert workspace_of(tmp_path) == tmp_path.resolve()
+    assert find_workspace_root(tmp_path) == tmp_path.resolve()
 
 
 def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert workspace_of(tmp_path / "link") == (tmp_path / "real").resolve()
+    assert find_workspace_root(tmp_path / "link") == (tmp_path / "real").resolve()
 
 
 def test_home_and_the_root_are_no_workspaces(
@@ -58,8 +58,8 @@ def test_home_and_the_root_are_no_workspaces(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert workspace_of(tmp_path) is None
-    assert workspace_of(Path(tmp_path.anchor)) is None
+    assert find_workspace_root(tmp_path) is None
+    assert find_workspace_root(Path(tmp_path.anchor)) is None
 
 
 def test_a_folder_below_home_is_a_workspace(
@@ -68,19 +68,19 @@ def test_a_folder_below_home_is_a_workspace(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "notes").mkdir()
-    assert workspace_of(tmp_path / "notes") == (tmp_path / "notes").resolve()
+    assert find_workspace_root(tmp_path / "notes") == (tmp_path / "notes").resolve()
 
 
 def test_a_folder_is_known_by_its_workspace(tmp_path: Path) -> None:
     (tmp_path / "shop" / ".git").mkdir(parents=True)
     below = tmp_path / "shop" / "gone" / "deep"
-    assert key_of_workspace(str(below)) == str((tmp_path / "shop").resolve())
-    assert key_of_workspace("shop") is None
-    assert key_of_workspace(str(Path.home())) is None
+    assert find_workspace_key(str(below)) == str((tmp_path / "shop").resolve())
+    assert find_workspace_key("shop") is None
+    assert find_workspace_key(str(Path.home())) is None
 
 
 @pytest.mark.parametrize("below", ["circle/below", "a\0b"])
 def test_a_folder_that_cannot_be_looked_at_is_nobody_elses(tmp_path: Path, below: str) -> None:
     (tmp_path / "circle").symlink_to("circle")
     odd = f"{tmp_path.resolve()}/{below}"
-    assert key_of_workspace(odd) in (None, odd)  # versions of Python differ
+    assert find_workspace_key(odd) in (None, odd)  # versions of Python differ

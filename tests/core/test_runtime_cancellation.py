@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from everkept.core.runtime import finished, is_on_event_loop
+from everkept.core.runtime import is_on_event_loop, wait_finished
 
 
 async def test_work_is_carried_to_its_end() -> None:
@@ -15,14 +15,14 @@ async def test_work_is_carried_to_its_end() -> None:
         steps.append("done")
         return "result"
 
-    task = asyncio.create_task(finished(work()))
+    task = asyncio.create_task(wait_finished(work()))
     await begun.wait()
     task.cancel()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert steps == ["done"]
-    assert await finished(work()) == "result"
+    assert await wait_finished(work()) == "result"
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -33,7 +33,7 @@ async def test_an_error_is_raised_unless_the_caller_is_gone(cancelled: bool) -> 
         await go_on.wait()
         raise LookupError
 
-    task = asyncio.create_task(finished(fail()))
+    task = asyncio.create_task(wait_finished(fail()))
     await asyncio.sleep(0)
     if cancelled:
         task.cancel()

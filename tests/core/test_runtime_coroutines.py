@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 
 
 async def at_once(value: int) -> int:
@@ -16,7 +16,7 @@ async def all_at_once(*values: int) -> int:
 
 
 def test_a_coroutine_that_never_waits_ends_without_a_loop() -> None:
-    assert driven(all_at_once(1, 2, 3)) == 6
+    assert run_without_loop(all_at_once(1, 2, 3)) == 6
 
 
 def test_what_it_raises_is_raised() -> None:
@@ -25,7 +25,7 @@ def test_what_it_raises_is_raised() -> None:
         raise KeyError("gone")
 
     with pytest.raises(KeyError):
-        driven(fails())
+        run_without_loop(fails())
 
 
 def test_one_that_waits_is_closed_and_refused() -> None:
@@ -42,10 +42,10 @@ def test_one_that_waits_is_closed_and_refused() -> None:
             ended.append("yes")
 
     with pytest.raises(RuntimeError):
-        driven(waits())
+        run_without_loop(waits())
     assert ended == ["yes"]
 
 
 async def test_inside_a_loop_it_works_as_well() -> None:
-    assert driven(all_at_once(4, 5)) == 9
+    assert run_without_loop(all_at_once(4, 5)) == 9
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.runtime import install_hint
+from everkept.core.runtime import format_install_hint
 
 
 def install_from(monkeypatch: pytest.MonkeyPatch, direct_url: str | None) -> None:
@@ -28,7 +28,7 @@ def test_a_checkout_is_told_to_start_its_own_script(
 ) -> None:
     install_from(monkeypatch, f'{{"url": "{tmp_path.as_uri()}", "dir_info": {{"editable": true}}}}')
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
-    assert f"start {tmp_path / 'run'}" in install_hint("ssh")
+    assert f"start {tmp_path / 'run'}" in format_install_hint("ssh")
 
 
 def test_a_folder_or_wheel_is_named_while_it_is_there(
@@ -37,9 +37,9 @@ def test_a_folder_or_wheel_is_named_while_it_is_there(
     wheel = tmp_path / "a b.whl"
     wheel.touch()
     install_from(monkeypatch, f'{{"url": "{wheel.as_uri()}"}}')
-    assert install_hint("ssh") == f"Run: pip install '{wheel}[ssh]'"
+    assert format_install_hint("ssh") == f"Run: pip install '{wheel}[ssh]'"
     wheel.unlink()
-    assert str(wheel) not in install_hint("ssh")
+    assert str(wheel) not in format_install_hint("ssh")
 
 
 @pytest.mark.parametrize("told", [None, "", "{", '{"url": "https://host/x.whl"}'])
@@ -47,6 +47,6 @@ def test_nothing_is_said_of_the_package_index(
     monkeypatch: pytest.MonkeyPatch, told: str | None
 ) -> None:
     install_from(monkeypatch, told)
-    hint = install_hint("postgres")
+    hint = format_install_hint("postgres")
     assert "[postgres]" in hint
     assert "pip install" not in hint

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from everkept.core.runtime import ARENAS, keep_heaps_small, return_freed_memory
+from everkept.core.runtime import MAX_ARENAS, keep_heaps_small, return_freed_memory
 
 # Threads that allocate side by side; the C library then lists its heaps.
 ALLOCATE = """
@@ -44,4 +44,4 @@ def test_every_system_can_be_asked(call: object) -> None:
 
 def test_threads_share_few_heaps() -> None:
     if sys.platform == "linux":
-        assert count_heaps("limited") <= ARENAS < count_heaps()
+        assert count_heaps("limited") <= MAX_ARENAS < count_heaps()

@@ -3,16 +3,16 @@ import sys
 
 import pytest
 
-from everkept.core.secrets import masked
+from everkept.core.secrets import mask_text
 from server_processes import HANG
 
 # Each took minutes once, or would with a look that reads the same words for every program.
 HOSTILE = f"""
-from everkept.core.secrets import masked
+from everkept.core.secrets import mask_text
 from everkept.hooks.unhandled import end_after
 end_after({HANG})
 for text in ("curl -x " * 50_000, "mysql " + "'" * 100_000, "curl -u " + '"a\\\\' * 40_000):
-    masked(text)
+    mask_text(text)
 """
 
 
@@ -40,8 +40,8 @@ for text in ("curl -x " * 50_000, "mysql " + "'" * 100_000, "curl -u " + '"a\\\\
 @pytest.mark.parametrize("secret", ["MyS3cretPw!", "swordfish"])
 def test_a_password_among_the_words_of_a_program_is_masked(form: str, secret: str) -> None:
     shown = form.format("[masked: password]")
-    assert masked(form.format(secret)) == (shown, ["password"])
-    assert masked(shown) == (shown, [])
+    assert mask_text(form.format(secret)) == (shown, ["password"])
+    assert mask_text(shown) == (shown, [])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_password_among_the_words_of_a_program_is_masked(form: str, secret: st
     ],
 )
 def test_what_is_no_password_stays(text: str) -> None:
-    assert masked(text) == (text, [])
+    assert mask_text(text) == (text, [])
 
 
 def test_no_text_takes_longer_than_its_length_allows() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.secrets import masked, masked_json, secret_spans
+from everkept.core.secrets import find_secrets, mask_json, mask_text
 
 # Put together from pieces, so that nobody takes this file for one that leaks.
 MIXED = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6fG9h"
@@ -36,31 +36,31 @@ TOKENS = {
 
 @pytest.mark.parametrize("kind", TOKENS)
 def test_a_token_of_a_known_form_is_masked_and_the_rest_is_kept(kind: str) -> None:
-    text, kinds = masked(f"For the deploy we use {TOKENS[kind]}, and it works.")
+    text, kinds = mask_text(f"For the deploy we use {TOKENS[kind]}, and it works.")
     assert text == f"For the deploy we use [masked: {kind}], and it works."
     assert kinds == [kind]
 
 
 @pytest.mark.parametrize("prefix", ["gho_", "ghu_", "ghs_", "ghr_", "github_pat_"])
 def test_every_kind_of_github_token_is_known(prefix: str) -> None:
-    assert masked(prefix + MIXED) == ("[masked: github token]", ["github token"])
+    assert mask_text(prefix + MIXED) == ("[masked: github token]", ["github token"])
 
 
 @pytest.mark.parametrize("prefix", ["evku_", "evkp_"])
 def test_tokens_of_accounts_are_known_as_the_owners_is(prefix: str) -> None:
-    assert masked(prefix + MIXED + "abc") == ("[masked: everkept token]", ["everkept token"])
+    assert mask_text(prefix + MIXED + "abc") == ("[masked: everkept token]", ["everkept token"])
 
 
 def test_the_secret_half_of_an_aws_key_goes_with_its_id() -> None:
-    text, kinds = masked(f"{AWS_ID}\n{AWS_SECRET}\n")
+    text, kinds = mask_text(f"{AWS_ID}\n{AWS_SECRET}\n")
     assert text == "[masked: aws access key]\n[masked: aws secret key]\n"
     assert kinds == ["aws access key", "aws secret key"]
-    assert masked(f"aws_secret_access_key = {AWS_SECRET}")[0].endswith("= [masked: secret]")
+    assert mask_text(f"aws_secret_access_key = {AWS_SECRET}")[0].endswith("= [masked: secret]")
 
 
 def test_a_storage_key_in_a_connection_string_is_masked_alone() -> None:
     text = "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={};Suffix=net"
-    assert masked(text.format(MIXED * 2 + "==")) == (
+    assert mask_text(text.format(MIXED * 2 + "==")) == (
         text.format("[masked: azure storage key]"),
         ["azure storage key"],
     )
@@ -69,23 +69,23 @@ def test_a_storage_key_in_a_connection_string_is_masked_alone() -> None:
 @pytest.mark.parametrize("label", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
 def test_a_private_key_is_masked_as_a_block(label: str) -> None:
     block = f"-----BEGIN {label}{PRIVATE}-----\nMIIE\nabc=\n-----END {label}{PRIVATE}-----"
-    assert masked(f"before\n{block}\nafter") == (
+    assert mask_text(f"before\n{block}\nafter") == (
         "before\n[masked: private key]\nafter",
         ["private key"],
     )
-    assert masked(block.replace("\n", "\\n"))[0] == "[masked: private key]"
+    assert mask_text(block.replace("\n", "\\n"))[0] == "[masked: private key]"
 
 
 def test_a_private_pgp_block_is_masked_and_a_public_one_is_not() -> None:
     block = "-----BEGIN PGP {0}-----\n\nlQOYBF\n-----END PGP {0}-----"
-    assert masked(block.format(PRIVATE + " BLOCK"))[0] == "[masked: private key]"
+    assert mask_text(block.format(PRIVATE + " BLOCK"))[0] == "[masked: private key]"
     public = block.format("PUBLIC KEY BLOCK")
-    assert masked(public) == (public, [])
+    assert mask_text(public) == (public, [])
 
 
 def test_a_private_key_without_its_end_is_masked_as_far_as_it_goes() -> None:
     text = f"-----BEGIN {PRIVATE}-----\n{MIXED}\n{MIXED}\nThis is the one for staging."
-    assert masked(text)[0] == "[masked: private key]\nThis is the one for staging."
+    assert mask_text(text)[0] == "[masked: private key]\nThis is the one for staging."
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_private_key_without_its_end_is_masked_as_far_as_it_goes() -> None:
     ],
 )
 def test_a_password_in_a_url_is_masked_between_user_and_host(before: str, after: str) -> None:
-    assert masked(before.format(after)) == (
+    assert mask_text(before.format(after)) == (
         before.format("[masked: url password]"),
         ["url password"],
     )
@@ -128,7 +128,7 @@ def test_a_password_in_a_url_is_masked_between_user_and_host(before: str, after:
     ],
 )
 def test_what_is_given_to_a_name_of_a_secret_is_masked(form: str, kind: str) -> None:
-    assert masked(form.format("hunter2hunter22")) == (form.format(f"[masked: {kind}]"), [kind])
+    assert mask_text(form.format("hunter2hunter22")) == (form.format(f"[masked: {kind}]"), [kind])
 
 
 @pytest.mark.parametrize(
@@ -146,30 +146,30 @@ def test_what_is_given_to_a_name_of_a_secret_is_masked(form: str, kind: str) -> 
 def test_a_mark_at_the_end_goes_with_a_secret_and_makes_none_of_a_word(
     text: str, shown: str
 ) -> None:
-    assert masked(text)[0] == shown
+    assert mask_text(text)[0] == shown
 
 
 def test_a_short_password_is_masked_too() -> None:
-    assert masked("password=hunter2")[1] == ["password"]
-    assert masked("DB_PASSWORD=swordfish")[1] == ["password"]
-    assert masked("password: x9kd02lsq")[1] == ["password"]  # begins as X509 does
-    assert masked("passphrase: 'correct horse battery staple'")[1] == ["password"]
+    assert mask_text("password=hunter2")[1] == ["password"]
+    assert mask_text("DB_PASSWORD=swordfish")[1] == ["password"]
+    assert mask_text("password: x9kd02lsq")[1] == ["password"]  # begins as X509 does
+    assert mask_text("passphrase: 'correct horse battery staple'")[1] == ["password"]
 
 
 def test_a_very_long_value_goes_as_a_whole() -> None:
-    assert masked("api_key=" + MIXED * 100 + " end")[0] == "api_key=[masked: api key] end"
+    assert mask_text("api_key=" + MIXED * 100 + " end")[0] == "api_key=[masked: api key] end"
 
 
 def test_a_secret_that_two_rules_see_is_masked_once_by_the_more_exact_one() -> None:
     token = TOKENS["github token"]
-    assert masked(f"token = '{token}'")[0] == "token = '[masked: github token]'"
-    assert masked(f"https://bob:{token}@x.org")[0] == "https://bob:[masked: github token]@x.org"
-    assert masked(f"Authorization: Bearer {JWT}")[1] == ["json web token"]
+    assert mask_text(f"token = '{token}'")[0] == "token = '[masked: github token]'"
+    assert mask_text(f"https://bob:{token}@x.org")[0] == "https://bob:[masked: github token]@x.org"
+    assert mask_text(f"Authorization: Bearer {JWT}")[1] == ["json web token"]
 
 
 def test_each_kind_is_told_once_in_the_order_of_the_text() -> None:
     text = f"{TOKENS['npm token']} {AWS_ID} {TOKENS['npm token']}"
-    assert masked(text)[1] == ["npm token", "aws access key"]
+    assert mask_text(text)[1] == ["npm token", "aws access key"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_each_kind_is_told_once_in_the_order_of_the_text() -> None:
     ],
 )
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
-    assert masked(text) == (text, [])
+    assert mask_text(text) == (text, [])
 
 
 SOME_SECRET = st.sampled_from([*TOKENS.values(), AWS_SECRET, "hunter2", "password=hunter2"])
@@ -235,20 +235,20 @@ PIECES = st.one_of(
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_masking_what_is_masked_changes_nothing(text: str) -> None:
-    once, _ = masked(text)
-    assert masked(once) == (once, [])
+    once, _ = mask_text(text)
+    assert mask_text(once) == (once, [])
 
 
 @given(st.text(), st.sampled_from(sorted(TOKENS.values())), st.text())
 def test_a_token_among_any_words_is_gone(before: str, token: str, after: str) -> None:
-    text, kinds = masked(f"{before} {token} {after}")
+    text, kinds = mask_text(f"{before} {token} {after}")
     assert token not in text
     assert kinds
 
 
 @given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.", max_size=200))
 def test_plain_sentences_are_never_touched(text: str) -> None:
-    assert masked(text) == (text, [])
+    assert mask_text(text) == (text, [])
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_plain_sentences_are_never_touched(text: str) -> None:
 )
 def test_a_hostile_text_of_a_megabyte_ends(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
-    assert len(masked(text)[0]) < 2 * len(text)
+    assert len(mask_text(text)[0]) < 2 * len(text)
 
 
 TOKEN = TOKENS["github token"]
@@ -317,7 +317,7 @@ TOKEN = TOKENS["github token"]
 def test_secrets_in_json_are_masked_in_keys_and_values(
     given: Any, kept: Any, kinds: list[str]
 ) -> None:
-    assert masked_json(given) == (kept, kinds)
+    assert mask_json(given) == (kept, kinds)
 
 
 @pytest.mark.parametrize(
@@ -335,12 +335,12 @@ def test_secrets_in_json_are_masked_in_keys_and_values(
     ],
 )
 def test_json_without_a_secret_stays(value: Any) -> None:
-    assert masked_json(value) == (value, [])
+    assert mask_json(value) == (value, [])
 
 
 def test_no_value_is_lost_where_two_keys_become_the_same() -> None:
     mask = "[masked: github token]"
-    kept, _ = masked_json({TOKEN: 1, mask: 2, TOKEN[:-1]: 3})
+    kept, _ = mask_json({TOKEN: 1, mask: 2, TOKEN[:-1]: 3})
     assert kept == {f"{mask} 2": 1, mask: 2, f"{mask} 3": 3}
 
 
@@ -357,8 +357,8 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_masking_json_that_is_masked_changes_nothing(value: Any) -> None:
-    once, _ = masked_json(value)
-    assert masked_json(once) == (once, [])
+    once, _ = mask_json(value)
+    assert mask_json(once) == (once, [])
 
 
 @given(VALUES)
@@ -368,13 +368,13 @@ def test_masking_json_keeps_its_shape(value: Any) -> None:
             return [shape(item) for item in value.values()]
         return [shape(item) for item in value] if isinstance(value, list) else None
 
-    assert shape(masked_json(value)[0]) == shape(value)
+    assert shape(mask_json(value)[0]) == shape(value)
 
 
 def test_the_spans_are_where_the_masks_come() -> None:
     text = "password: hunter2hunter2 and AKIA" + "ABCDEFGHIJKLMNOP here"
-    (first, second) = secret_spans(text)
+    (first, second) = find_secrets(text)
     assert text[first[0] : first[1]] == "hunter2hunter2"
     assert text[second[0] : second[1]].startswith("AKIA")
-    assert [first[2], second[2]] == masked(text)[1]
-    assert secret_spans("nothing here") == []
+    assert [first[2], second[2]] == mask_text(text)[1]
+    assert find_secrets("nothing here") == []

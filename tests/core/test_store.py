@@ -35,7 +35,7 @@ def kinds_of(base: type) -> set[type]:
 
 @pytest.mark.parametrize("engine", STORES)
 def test_a_store_answers_every_question_and_does_every_upkeep(engine: type[TableStore]) -> None:
-    assert set(engine.answers) == kinds_of(questions.Question)
+    assert set(engine.answers) == kinds_of(questions.StoreQuestion)
     assert set(engine.upkeeps) == kinds_of(questions.Upkeep)
 
 

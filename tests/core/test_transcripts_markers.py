@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from everkept.core.transcripts import has_marker, has_marker_within
+from everkept.core.transcripts import has_marker, has_marker_in_json
 
 MARKER = "<!-- everkept: do not index -->"
 
@@ -51,13 +51,13 @@ def test_less_than_the_whole_marker_is_none(text: str) -> None:
     ],
 )
 def test_a_marker_counts_however_it_is_escaped(raw: str) -> None:
-    assert has_marker_within(raw.encode())
+    assert has_marker_in_json(raw.encode())
 
 
 @pytest.mark.parametrize("raw", [b"", b"everkept", b'{"everkept": "\\u003c!-- no"}', b"\xff<!--"])
 def test_other_bytes_hold_none(raw: bytes) -> None:
-    assert not has_marker_within(raw)
+    assert not has_marker_in_json(raw)
 
 
 def test_a_long_row_of_backslashes_takes_no_long_time() -> None:
-    assert not has_marker_within(b"everkept" + b"\\" * 4_000_000)
+    assert not has_marker_in_json(b"everkept" + b"\\" * 4_000_000)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.embedders.cached import KEPT, KEPT_FOR, CachedEmbedder
+from everkept.embedders.cached import CACHE_MICROSECONDS, MAX_CACHED_QUESTIONS, CachedEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.errors import ModelUnavailable
 from hash_embedder import HashingEmbedder
@@ -54,32 +54,34 @@ async def test_many_texts_at_once_are_not_kept(inner: Counting) -> None:
 
 async def test_what_was_not_asked_for_longest_makes_room(inner: Counting) -> None:
     cached = CachedEmbedder(inner)
-    for number in range(KEPT):
+    for number in range(MAX_CACHED_QUESTIONS):
         await cached.embed([f"q{number}"])
     await cached.embed(["q0"])
     await cached.embed(["one more"])
-    assert len(inner.asked) == KEPT + 1
+    assert len(inner.asked) == MAX_CACHED_QUESTIONS + 1
     await cached.embed(["q0"])
-    assert len(inner.asked) == KEPT + 1
+    assert len(inner.asked) == MAX_CACHED_QUESTIONS + 1
     await cached.embed(["q1"])
-    assert len(inner.asked) == KEPT + 2
+    assert len(inner.asked) == MAX_CACHED_QUESTIONS + 2
 
 
 async def test_a_question_is_kept_for_a_day_from_when_it_was_last_asked(inner: Counting) -> None:
     now = Now()
     cached = CachedEmbedder(inner, now)
     await cached.embed(["q"])
-    now.at += KEPT_FOR - 1
+    now.at += CACHE_MICROSECONDS - 1
     await cached.embed(["q"])
-    now.at += KEPT_FOR - 1
+    now.at += CACHE_MICROSECONDS - 1
     await cached.embed(["q"])
     assert len(inner.asked) == 1
-    now.at += KEPT_FOR
+    now.at += CACHE_MICROSECONDS
     await cached.embed(["q"])
     assert len(inner.asked) == 2
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, KEPT_FOR + 1)), max_size=30))
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, CACHE_MICROSECONDS + 1)), max_size=30)
+)
 async def test_only_what_is_new_or_a_day_old_is_made(asked: list[tuple[str, int]]) -> None:
     inner, now = Counting(), Now()
     cached = CachedEmbedder(inner, now)
@@ -87,7 +89,7 @@ async def test_only_what_is_new_or_a_day_old_is_made(asked: list[tuple[str, int]
     made = 0
     for text, later in asked:
         now.at += later
-        made += text not in last or now.at - last[text] >= KEPT_FOR
+        made += text not in last or now.at - last[text] >= CACHE_MICROSECONDS
         last[text] = now.at
         assert (await cached.embed([text]) == await HashingEmbedder().embed([text])).all()
     assert len(inner.asked) == made

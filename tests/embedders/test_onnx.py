@@ -17,17 +17,17 @@ from everkept.core.ports import Embedder
 from everkept.embedders import network
 from everkept.embedders.network import Network
 from everkept.embedders.onnx import (
-    FOLDER,
-    MOST_WINDOWS,
-    NETWORK,
-    OVERLAP,
+    MAX_WINDOWS,
+    MODEL_FOLDER,
+    NETWORK_FILE,
+    OVERLAP_PIECES,
     PIECES_PER_BATCH,
     TEXTS_PER_BATCH,
-    VOCABULARY,
-    WINDOW,
+    VOCABULARY_FILE,
+    WINDOW_PIECES,
     OnnxEmbedder,
-    batches,
-    windows,
+    group_batches,
+    split_windows,
 )
 from everkept.errors import ModelUnavailable
 
@@ -82,7 +82,7 @@ def embedder() -> OnnxEmbedder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the vocabulary, where a test puts a network of its own."""
-    copy(FOLDER / VOCABULARY, tmp_path)
+    copy(MODEL_FOLDER / VOCABULARY_FILE, tmp_path)
     return tmp_path
 
 
@@ -111,7 +111,7 @@ async def test_vectors_are_those_of_the_published_weights(embedder: OnnxEmbedder
 
 
 def test_matrices_are_multiplied_as_bytes() -> None:
-    content = (FOLDER / NETWORK).read_bytes()
+    content = (MODEL_FOLDER / NETWORK_FILE).read_bytes()
     assert count_operations(content, "MatMulNBits") == 6 * DENSE_LAYERS
     assert count_operations(content, "MatMul") == 6 * 2  # of attention: neither side is constant
     assert count_operations(content, "Cast") == 2  # the mask, and the pieces of the text
@@ -121,7 +121,7 @@ def test_the_runtime_keeps_no_wide_copy_of_the_weights(tmp_path: Path) -> None:
     options = network.RUNTIME.SessionOptions()
     options.log_severity_level = 4
     options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
-    path = FOLDER / NETWORK
+    path = MODEL_FOLDER / NETWORK_FILE
     network.RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     loaded = (tmp_path / "loaded.onnx").stat().st_size
     assert loaded == pytest.approx(path.stat().st_size, rel=0.01)
@@ -136,7 +136,7 @@ def test_the_memory_of_a_batch_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
         return sessions[-1]
 
     monkeypatch.setattr(network.RUNTIME, "InferenceSession", noted)
-    Network(FOLDER / NETWORK, threads=1, dimensions=384)
+    Network(MODEL_FOLDER / NETWORK_FILE, threads=1, dimensions=384)
     assert [one.get_session_options().enable_cpu_mem_arena for one in sessions] == [False]
 
 
@@ -182,7 +182,7 @@ async def test_no_texts_have_no_vectors(embedder: OnnxEmbedder) -> None:
 
 async def test_a_long_text_lies_in_the_middle_of_its_windows(embedder: OnnxEmbedder) -> None:
     words = WORDS * 25
-    parts = [" ".join(part) for part in windows(words)]
+    parts = [" ".join(part) for part in split_windows(words)]
     assert len(parts) == 3
     middle = (await embedder.embed(parts)).sum(axis=0)
     vectors = await embedder.embed(["before", " ".join(words), "after"])
@@ -202,27 +202,27 @@ async def test_the_end_of_a_long_text_counts(embedder: OnnxEmbedder) -> None:
 
 @given(st.integers(0, 7_000))
 def test_windows_overlap_and_leave_nothing_out(length: int) -> None:
-    parts = windows(range(length))
-    assert all(len(part) <= WINDOW for part in parts)
+    parts = split_windows(range(length))
+    assert all(len(part) <= WINDOW_PIECES for part in parts)
     assert parts[0][:1] == range(length)[:1]
     assert parts[-1][-1:] == range(length)[-1:]
-    assert all(one[-OVERLAP:] == other[:OVERLAP] for one, other in pairwise(parts))
-    assert len(parts) == 1 or min(map(len, parts)) > OVERLAP
+    assert all(one[-OVERLAP_PIECES:] == other[:OVERLAP_PIECES] for one, other in pairwise(parts))
+    assert len(parts) == 1 or min(map(len, parts)) > OVERLAP_PIECES
 
 
 @given(st.integers(8_000, 200_000))
 def test_of_a_very_long_text_windows_from_its_beginning_to_its_end_are_taken(length: int) -> None:
-    parts = windows(range(length))
-    assert len(parts) == MOST_WINDOWS
+    parts = split_windows(range(length))
+    assert len(parts) == MAX_WINDOWS
     assert parts[0][0] == 0
     assert parts[-1][-1] == length - 1
     gaps = [other[0] - one[0] for one, other in pairwise(parts)]
-    assert max(gaps) - min(gaps) <= WINDOW
+    assert max(gaps) - min(gaps) <= WINDOW_PIECES
 
 
-@given(st.lists(st.integers(2, WINDOW + 2), max_size=60))
+@given(st.lists(st.integers(2, WINDOW_PIECES + 2), max_size=60))
 def test_batches_hold_every_row_once_and_stay_small(lengths: list[int]) -> None:
-    made = list(batches(lengths))
+    made = list(group_batches(lengths))
     assert sorted(number for batch in made for number in batch) == list(range(len(lengths)))
     for batch in made:
         longest = max(lengths[number] for number in batch)
@@ -242,7 +242,7 @@ async def test_calls_at_the_same_time_load_the_model_once(monkeypatch: pytest.Mo
     embedder = OnnxEmbedder()
     answers = await asyncio.gather(*(embedder.embed(TEXTS[:2]) for _ in range(8)))
     assert all(np.array_equal(answers[0], answer) for answer in answers)
-    assert loaded == [FOLDER / NETWORK]
+    assert loaded == [MODEL_FOLDER / NETWORK_FILE]
     await embedder.close()
     await embedder.embed(TEXTS[:1])
     assert len(loaded) == 2
@@ -277,32 +277,32 @@ async def test_a_call_under_way_survives_closing() -> None:
 async def test_a_missing_model_is_named(folder: Path) -> None:
     with pytest.raises(ModelUnavailable) as failure:
         await OnnxEmbedder(folder).embed(["text"])
-    assert failure.value.facts["path"] == str(folder / NETWORK)
+    assert failure.value.facts["path"] == str(folder / NETWORK_FILE)
 
 
 @pytest.mark.parametrize("kind", ["empty", "cut off", "random", "not even text"])
 async def test_a_damaged_model_is_named(folder: Path, kind: str) -> None:
-    content = (FOLDER / NETWORK).read_bytes()
+    content = (MODEL_FOLDER / NETWORK_FILE).read_bytes()
     damaged = {
         "empty": b"",
         "cut off": content[: len(content) // 2],
         "random": b"\x93 is no network" * 100,
         "not even text": content.replace(b"LayerNormalization", b"LayerNormalizati\xf0n"),
     }
-    (folder / NETWORK).write_bytes(damaged[kind])
+    (folder / NETWORK_FILE).write_bytes(damaged[kind])
     with pytest.raises(ModelUnavailable) as failure:
         await OnnxEmbedder(folder).embed(["text"])
-    assert failure.value.facts["path"] == str(folder / NETWORK)
+    assert failure.value.facts["path"] == str(folder / NETWORK_FILE)
 
 
 def test_a_network_of_another_width_is_refused() -> None:
     with pytest.raises(ModelUnavailable):
-        Network(FOLDER / NETWORK, threads=1, dimensions=768)
+        Network(MODEL_FOLDER / NETWORK_FILE, threads=1, dimensions=768)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", b"\xff"])
 async def test_a_damaged_vocabulary_is_named(folder: Path, content: bytes | None) -> None:
-    path = folder / VOCABULARY
+    path = folder / VOCABULARY_FILE
     path.unlink()
     if content is not None:
         path.write_bytes(content)

@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from everkept.embedders import onnx
-from everkept.embedders.onnx import LONGEST_CACHED, LONGEST_WORD, SPECIAL, WordPiece
+from everkept.embedders.onnx import (
+    MAX_CACHED_CHARACTERS,
+    MAX_WORD_CHARACTERS,
+    SPECIAL_PIECES,
+    WordPiece,
+)
 from examples import examples
 
-PIECES = (onnx.FOLDER / onnx.VOCABULARY).read_text(encoding="utf-8").split()
+PIECES = (onnx.MODEL_FOLDER / onnx.VOCABULARY_FILE).read_text(encoding="utf-8").split()
 IDS = {piece: number for number, piece in enumerate(PIECES)}
 OURS = WordPiece(PIECES)
 THEIRS = BertWordPieceTokenizer(vocab=IDS, lowercase=True)
@@ -35,15 +40,17 @@ SAMPLES = [
     "a[CLS]b [SEP] [sep] [MASK][PAD] [UNK] [CL\fS] [UNK",
     "##ing ### #a ##",
     "e\u0301 e\u0327\u0301 a\u3099 \u1100\u1161\u11a8 \u302e\u3099 q\u0307\u0323",
-    "x" * LONGEST_WORD,
-    "x" * (LONGEST_WORD + 1),
-    "\u00e9" * LONGEST_WORD,
+    "x" * MAX_WORD_CHARACTERS,
+    "x" * (MAX_WORD_CHARACTERS + 1),
+    "\u00e9" * MAX_WORD_CHARACTERS,
     "antidisestablishmentarianism-" * 30,
-    "東" * (LONGEST_CACHED + 1),
+    "東" * (MAX_CACHED_CHARACTERS + 1),
 ]
 
 SCRIPTS = "".join(SAMPLES)
-WORDS = st.sampled_from([piece.removeprefix("##") for piece in PIECES if piece not in SPECIAL])
+WORDS = st.sampled_from(
+    [piece.removeprefix("##") for piece in PIECES if piece not in SPECIAL_PIECES]
+)
 GLUE = st.sampled_from(["", " ", "\n", "\u00a0", "-", ".", "\u0301", "\0", "\f", "[SEP]", "語"])
 TEXTS = st.one_of(
     st.text(),
@@ -58,14 +65,14 @@ def reference(text: str) -> list[int]:
 
 @pytest.mark.parametrize("text", SAMPLES)
 def test_the_ids_of_a_sample_are_those_of_the_reference(text: str) -> None:
-    assert OURS.ids(text) == reference(text)
+    assert OURS.encode(text) == reference(text)
 
 
 @settings(max_examples=examples(1_500), deadline=None)
 @given(TEXTS)
 @example("A\u0345\u0301b")
 def test_the_ids_of_any_text_are_those_of_the_reference(text: str) -> None:
-    assert OURS.ids(text) == reference(text)
+    assert OURS.encode(text) == reference(text)
 
 
 @pytest.mark.parametrize("plane", range(17))
@@ -74,29 +81,29 @@ def test_every_character_inside_a_word_is_taken_as_the_reference_takes_it(plane:
     step = 1 if plane < 2 else 16
     characters = map(chr, range(plane << 16, (plane + 1) << 16, step))
     inside = [f"a{c}b" for c in characters if unicodedata.category(c) != "Cs"]
-    found = {word: OURS.ids(word) for word in inside}
+    found = {word: OURS.encode(word) for word in inside}
     encoded = THEIRS.encode_batch(inside, add_special_tokens=False)
     expected = {word: one.ids for word, one in zip(inside, encoded, strict=True)}
     assert {word: ids for word, ids in found.items() if ids != expected[word]} == {}
 
 
 def test_a_lone_surrogate_is_left_out() -> None:
-    assert OURS.ids("snow\ud83dman") == OURS.ids("snowman")
+    assert OURS.encode("snow\ud83dman") == OURS.encode("snowman")
 
 
 def test_a_framed_text_is_what_the_reference_gives_the_model() -> None:
     text = "Marks of start and end."
-    assert OURS.framed(OURS.ids(text)) == THEIRS.encode(text).ids
+    assert OURS.add_marks(OURS.encode(text)) == THEIRS.encode(text).ids
 
 
 def test_a_vocabulary_is_read_whatever_its_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
-    path.write_bytes("\r\n".join([*SPECIAL, "snow", "##man", ""]).encode())
-    assert WordPiece.from_file(path).ids("Snowman snow man") == [5, 6, 5, 1]
+    path.write_bytes("\r\n".join([*SPECIAL_PIECES, "snow", "##man", ""]).encode())
+    assert WordPiece.from_file(path).encode("Snowman snow man") == [5, 6, 5, 1]
 
 
 @pytest.mark.parametrize(
-    "pieces", [[], ["[PAD]", "[UNK]", "[CLS]", "snow"], [*SPECIAL, "snow", "snow"]]
+    "pieces", [[], ["[PAD]", "[UNK]", "[CLS]", "snow"], [*SPECIAL_PIECES, "snow", "snow"]]
 )
 def test_what_is_no_vocabulary_is_refused(pieces: list[str]) -> None:
     with pytest.raises(ValueError):

@@ -14,15 +14,15 @@ from everkept.core.records import (
     Delete,
     Edit,
     Insert,
-    Link,
     Record,
+    RecordLink,
     Ref,
     Restore,
     Step,
     Update,
 )
-from everkept.engines.commit_plan import Plan, plan
-from everkept.engines.memory.contents import Held
+from everkept.engines.commit_plan import CommitPlan, plan_commit
+from everkept.engines.memory.contents import ContentsView
 from everkept.errors import Conflict
 from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
@@ -34,36 +34,36 @@ class Shelf:
     """What plans are made for, and written to."""
 
     records: dict[str, Record] = field(default_factory=dict[str, Record])
-    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    links: dict[str, RecordLink] = field(default_factory=dict[str, RecordLink])
 
-    async def plan(self, wanted: Batch) -> Plan:
-        return await plan(wanted, Held(self.records, self.links))
+    async def plan(self, wanted: Batch) -> CommitPlan:
+        return await plan_commit(wanted, ContentsView(self.records, self.links))
 
-    async def write(self, *steps: Step | Record | Link, **more: Any) -> Plan:
+    async def write(self, *steps: Step | Record | RecordLink, **more: Any) -> CommitPlan:
         planned = await self.plan(batch(*steps, **more))
         self.records |= planned.records
         self.links |= planned.links
         return planned
 
 
-class Counted(Held):
+class Counted(ContentsView):
     """A view that counts what it is asked, and what it gives."""
 
-    def __init__(self, records: Mapping[str, Record], links: Mapping[str, Link]) -> None:
+    def __init__(self, records: Mapping[str, Record], links: Mapping[str, RecordLink]) -> None:
         super().__init__(records, links)
         self.questions = 0
 
-    async def record(self, record_id: str) -> Record | None:
+    async def find_record(self, record_id: str) -> Record | None:
         self.questions += 1
-        return await super().record(record_id)
+        return await super().find_record(record_id)
 
-    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+    async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
         self.questions += 1
-        return await super().children(record_ids)
+        return await super().list_children(record_ids)
 
-    async def links_at(self, record_id: str) -> Sequence[Link]:
+    async def list_links(self, record_id: str) -> Sequence[RecordLink]:
         self.questions += 1
-        return await super().links_at(record_id)
+        return await super().list_links(record_id)
 
 
 def told(edits: Sequence[Edit]) -> list[tuple[str, str | None]]:
@@ -255,7 +255,7 @@ async def test_questions_grow_with_the_steps_and_not_with_their_square() -> None
         made = [note("top", f"n{number}") for number in range(count)]
         joined = [link("top", "has", record.id) for record in made]
         gone = [Delete(record.ref) for record in made]
-        planned = await plan(batch(*made, *joined, *gone), view)
+        planned = await plan_commit(batch(*made, *joined, *gone), view)
         assert len(planned.edits) == 4 * count
         assert view.questions <= 12 * count
 
@@ -271,7 +271,7 @@ def inserted(record_id: str, parent: str | None, name: str | None) -> Insert:
 
 
 def joined(link_id: str, source: str, target: str) -> Insert:
-    return Insert(Link(link_id, source, "to", target, DAY_ONE))
+    return Insert(RecordLink(link_id, source, "to", target, DAY_ONE))
 
 
 def updated(record_id: str, name: str | None, text: str, version: int) -> Update:

@@ -1,12 +1,12 @@
 from everkept.core.records import Delete, Restore, Update
-from everkept.engines.commit_plan import Foreseen
+from everkept.engines.commit_plan import PrefetchSet
 from records import batch, entity, link, link_ref, note, record_ref
 
 
 def test_all_that_the_steps_name_is_foreseen() -> None:
-    wanted = Foreseen()
+    wanted = PrefetchSet()
     named, edge, update = entity("Ada"), link("Bob", "knows", "Cy"), Update("Di", {"text": "x"}, 1)
-    wanted.note(
+    wanted.add_batch(
         batch(
             *(named, edge, note("Eve", "said"), update),
             *(Delete(record_ref("Flo")), Delete(link_ref("a b c"))),

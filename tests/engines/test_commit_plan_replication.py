@@ -3,22 +3,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everkept.core.answers import Access, Embedded, Stock
-from everkept.core.records import Link, Record
-from everkept.engines.commit_plan import check_belonging, is_retold, records_of
+from everkept.core.answers import AccessCount, RecordVector, StorePage
+from everkept.core.records import Record, RecordLink
+from everkept.engines.commit_plan import check_references, is_vector_outdated, list_record_ids
 from everkept.errors import Conflict
 from everkept.values import replace
 from records import entity, link, note
 
 
 def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> None:
-    stock = Stock(
+    stock = StorePage(
         records=[entity("Ada"), note("Bob", "said"), note("Ada", "told")],
         links=[link("Cy", "knows", "Ada")],
-        accesses={"Di": Access(1, 1)},
-        vectors={"a model": [Embedded("Eve", 1, np.zeros(2, np.float32))], "none": []},
+        accesses={"Di": AccessCount(1, 1)},
+        vectors={"a model": [RecordVector("Eve", 1, np.zeros(2, np.float32))], "none": []},
     )
-    found = records_of(stock)
+    found = list_record_ids(stock)
     assert sorted(found) == ["Ada", "Bob", "Cy", "Di", "Eve", "said", "told"]
 
 
@@ -30,10 +30,10 @@ def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> No
         (link("Ada", "knows", "Bob"), "Bob"),
     ],
 )
-def test_what_would_belong_to_nothing_is_named(item: Record | Link, missing: str) -> None:
-    check_belonging([item, entity("Ada")], {"Ada", "Bob"})
+def test_what_would_belong_to_nothing_is_named(item: Record | RecordLink, missing: str) -> None:
+    check_references([item, entity("Ada")], {"Ada", "Bob"})
     with pytest.raises(Conflict, match=f"{item.id} belongs to {missing}"):
-        check_belonging([entity("Ada"), item], {"Ada"})
+        check_references([entity("Ada"), item], {"Ada"})
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_what_would_belong_to_nothing_is_named(item: Record | Link, missing: str
     [({"text": "x"}, True), ({"name": "x"}, True), ({"importance": 1.0, "version": 2}, False)],
 )
 def test_a_vector_is_of_text_and_name(change: dict[str, Any], expected: bool) -> None:
-    assert is_retold(entity("Ada"), replace(entity("Ada"), **change)) == expected
+    assert is_vector_outdated(entity("Ada"), replace(entity("Ada"), **change)) == expected

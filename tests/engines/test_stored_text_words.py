@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.records import Record
-from everkept.core.runtime import driven
-from everkept.engines.stored_text import Aged, Place, Shift, Worded, reach
+from everkept.core.runtime import run_without_loop
+from everkept.engines.stored_text import (
+    AgedRecord,
+    IndexEntry,
+    RecordShift,
+    SessionPlace,
+    find_index_changes,
+)
 from records import DAY_ONE, entity, memory, note
 
 TEXTS = st.sampled_from(["red", "blue"])
@@ -58,19 +64,19 @@ class World:
     stored: dict[str, Record]
     asked: list[str] = field(default_factory=list[str])
 
-    async def children(self, record_ids: Sequence[str]) -> list[Aged]:
+    async def list_children(self, record_ids: Sequence[str]) -> list[AgedRecord]:
         self.asked.append("children")
         return self._live(lambda r: r.parent in record_ids)
 
-    async def standing_at(self, places: Sequence[Place]) -> list[Aged]:
+    async def list_at_places(self, places: Sequence[SessionPlace]) -> list[AgedRecord]:
         self.asked.append("places")
         return self._live(lambda r: (r.session, r.position) in places)
 
-    async def records(self, record_ids: Sequence[str]) -> list[Aged]:
+    async def list_records(self, record_ids: Sequence[str]) -> list[AgedRecord]:
         self.asked.append("records")
         return [(AGES[i], self.stored[i]) for i in record_ids if i in self.stored]
 
-    def _live(self, is_meant: Callable[[Record], bool]) -> list[Aged]:
+    def _live(self, is_meant: Callable[[Record], bool]) -> list[AgedRecord]:
         live = [r for r in self.stored.values() if r.deleted_at is None]
         return [(AGES[r.id], r) for r in live if is_meant(r)]
 
@@ -106,12 +112,12 @@ def test_what_is_reached_is_all_that_is_found_by_other_words(
     old = parents(names) | there(before)
     new = parents(new_names) | there(before | changes)
     changed = [i for i in AGES if old.get(i) != new.get(i)]
-    shift = Shift(
+    shift = RecordShift(
         {i: old[i] for i in changed if i in old},
         {i: new[i] for i in changed if i in new},
         {i: AGES[i] for i in changed},
     )
-    found, lost = driven(reach(shift, World(old)))
+    found, lost = run_without_loop(find_index_changes(shift, World(old)))
     words = all_words(old) | {r.id: (r.text, r.name, context) for r, context in found}
     assert {i: w for i, w in words.items() if i not in lost} == all_words(new)
 
@@ -119,21 +125,27 @@ def test_what_is_reached_is_all_that_is_found_by_other_words(
 def test_a_change_that_nobody_is_found_by_asks_for_nothing() -> None:
     world = World({"r0": said("r0", session="s", position=1)})
     new = said("r0", session="s", position=1, importance=1.0)
-    assert driven(reach(Shift(world.stored, {"r0": new}, {"r0": 0}), world)) == ([], [])
+    assert run_without_loop(
+        find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)
+    ) == ([], [])
     assert world.asked == []
 
 
 def test_who_has_no_place_and_no_parent_is_reached_without_a_question() -> None:
     world = World({"r0": said("r0")})
     new = said("r0", "blue")
-    found = driven(reach(Shift(world.stored, {"r0": new}, {"r0": 0}), world)).found
-    assert found == [Worded(new, [""])]
+    found = run_without_loop(
+        find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)
+    ).found
+    assert found == [IndexEntry(new, [""])]
     assert world.asked == []
 
 
 def test_a_parent_that_was_not_read_is() -> None:
     world = World({"Ada": entity("Ada")})
     new = note("Ada", "said", id="r0")
-    [worded] = driven(reach(Shift({}, {"r0": new}, {"r0": 1}), world)).found
+    [worded] = run_without_loop(
+        find_index_changes(RecordShift({}, {"r0": new}, {"r0": 1}), world)
+    ).found
     assert worded.context == ["Ada"]
     assert world.asked == ["records"]

@@ -45,7 +45,7 @@ def test_few_vectors_are_compared_exactly_and_nothing_is_read() -> None:
     floats = directions(500, 1)
     disk.put(index, np.arange(500), floats)
     for query in directions(20, 2):
-        keys, scores = index.nearest(query, 10, disk.fetch)
+        keys, scores = index.find_nearest(query, 10, disk.fetch)
         assert set(keys.tolist()) == exact(floats, query, 10)
         assert sorted(scores.tolist(), reverse=True) == scores.tolist()
     assert disk.read == 0
@@ -54,14 +54,14 @@ def test_few_vectors_are_compared_exactly_and_nothing_is_read() -> None:
 def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", 1_000)
+    monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 1_000)
     disk = Disk()
     index = VectorIndex(DIMENSIONS)
     floats, queries = np.split(directions(20_050, 3), [20_000])
     for start in range(0, 20_000, 500):
         disk.put(index, np.arange(start, start + 500), floats[start : start + 500])
     hits = sum(
-        len(set(index.nearest(query, 10, disk.fetch)[0].tolist()) & exact(floats, query, 10))
+        len(set(index.find_nearest(query, 10, disk.fetch)[0].tolist()) & exact(floats, query, 10))
         for query in queries
     )
     assert hits / 500 >= 0.98
@@ -71,7 +71,7 @@ def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(
 def test_a_vector_takes_at_most_sixty_bytes_beyond_the_small_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", 100)
+    monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 100)
     index = VectorIndex(DIMENSIONS)
     index.put(np.arange(5_000), directions(5_000, 5))
     assert index.nbytes / len(index) <= 60
@@ -91,8 +91,8 @@ def test_the_last_vector_of_each_key_counts(
     limit: int, steps: list[tuple[str, int, int]], tail: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "EXACT_LIMIT", limit)
-        patch.setattr(vectors, "TAIL", tail)
+        patch.setattr(vectors, "MAX_EXACT_VECTORS", limit)
+        patch.setattr(vectors, "MAX_TAIL_VECTORS", tail)
         disk = Disk()
         index = VectorIndex(DIMENSIONS)
         last: dict[int, int] = {}
@@ -105,7 +105,7 @@ def test_the_last_vector_of_each_key_counts(
                 last.pop(key, None)
         assert len(index) == len(last)
         for key, seed in last.items():
-            keys, scores = index.nearest(directions(1, seed)[0], 50, disk.fetch)
+            keys, scores = index.find_nearest(directions(1, seed)[0], 50, disk.fetch)
             best = {k for k, s in zip(keys.tolist(), scores.tolist(), strict=True) if s > 0.999}
             assert best == {k for k, s in last.items() if s == seed}
             assert key in best
@@ -115,34 +115,34 @@ def test_the_last_vector_of_each_key_counts(
 def test_an_empty_index_has_nothing_near() -> None:
     index = VectorIndex(DIMENSIONS)
     for among in (None, np.array([1, 2])):
-        keys, scores = index.nearest(directions(1, 1)[0], 5, Disk().fetch, among)
+        keys, scores = index.find_nearest(directions(1, 1)[0], 5, Disk().fetch, among)
         assert (len(keys), len(scores)) == (0, 0)
 
 
 def test_vectors_of_half_the_precision_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     floats = directions(300, 8)
     for limit in (100, 10_000):
-        monkeypatch.setattr(vectors, "EXACT_LIMIT", limit)
+        monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", limit)
         disk, index = Disk(), VectorIndex(DIMENSIONS)
         disk.put(index, np.arange(300), floats.astype(np.float16))
         for number in (0, 150, 299):
-            keys, scores = index.nearest(floats[number], 1, disk.fetch)
+            keys, scores = index.find_nearest(floats[number], 1, disk.fetch)
             assert keys.tolist() == [number]
             assert scores[0] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_any_number_of_dimensions_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", 10)
+    monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 10)
     floats = directions(50, 9)[:, :100]
     disk, index = Disk(), VectorIndex(100)
     disk.put(index, np.arange(50), floats)
-    assert index.nearest(floats[7], 1, disk.fetch)[0].tolist() == [7]
+    assert index.find_nearest(floats[7], 1, disk.fetch)[0].tolist() == [7]
 
 
 def test_of_equally_near_ones_the_smaller_keys_come_first() -> None:
     disk, index = Disk(), VectorIndex(DIMENSIONS)
     disk.put(index, np.array([5, 3, 9, 1]), np.repeat(directions(1, 4), 4, axis=0))
-    assert index.nearest(directions(1, 4)[0], 3, disk.fetch)[0].tolist() == [1, 3, 5]
+    assert index.find_nearest(directions(1, 4)[0], 3, disk.fetch)[0].tolist() == [1, 3, 5]
 
 
 @pytest.mark.thorough
@@ -158,7 +158,7 @@ def test_a_hundred_thousand_vectors_are_found_nearly_as_well_as_by_comparing_all
         index.put(np.arange(start, start + 10_000), floats[start : start + 10_000])
     hits = sum(
         len(
-            set(index.nearest(query, 10, lambda keys: (keys, floats[keys]))[0].tolist())
+            set(index.find_nearest(query, 10, lambda keys: (keys, floats[keys]))[0].tolist())
             & exact(floats, query, 10)
         )
         for query in queries
@@ -170,12 +170,12 @@ def test_a_hundred_thousand_vectors_are_found_nearly_as_well_as_by_comparing_all
 def test_only_those_that_are_asked_for_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     floats = directions(2_000, 6)
     for limit in (100, 10_000):
-        monkeypatch.setattr(vectors, "EXACT_LIMIT", limit)
+        monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", limit)
         disk = Disk()
         index = VectorIndex(DIMENSIONS)
         disk.put(index, np.arange(2_000), floats)
         wanted = np.array([7, 1_500, 99_999])
-        keys, _ = index.nearest(floats[3], 10, disk.fetch, wanted)
+        keys, _ = index.find_nearest(floats[3], 10, disk.fetch, wanted)
         assert set(keys.tolist()) == {7, 1_500}
 
 
@@ -185,10 +185,10 @@ def test_signs_alone_find_what_the_vectors_would() -> None:
     disk.put(index, np.arange(250), floats[:250])
     disk.floats.update(zip(range(250, 500), floats[250:].astype(np.float32), strict=True))
     order = np.random.default_rng(1).permutation(np.arange(250, 500))
-    index.put_signs(order, vectors.signs(floats[order]))
+    index.put_signs(order, vectors.compute_signs(floats[order]))
     other = VectorIndex(DIMENSIONS, exact=False)
     other.put(np.arange(500), floats)
     assert (len(index), index.nbytes) == (len(other), other.nbytes)
     for query in directions(5, 11):
-        by_signs, by_vectors = (i.nearest(query, 20, disk.fetch)[0] for i in (index, other))
+        by_signs, by_vectors = (i.find_nearest(query, 20, disk.fetch)[0] for i in (index, other))
         assert by_signs.tolist() == by_vectors.tolist()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.records import Link, Record
-from everkept.exchange.export_format import line_of, link_of, record_of
+from everkept.core.records import Record, RecordLink
+from everkept.exchange.export_format import format_line, parse_link, parse_record
 from records import entity, link
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -42,7 +42,7 @@ records = st.builds(
     deleted_at=st.none() | moments,
 )
 links = st.builds(
-    Link,
+    RecordLink,
     id=names,
     source=names,
     verb=names,
@@ -54,18 +54,18 @@ links = st.builds(
 
 @given(records)
 def test_a_record_comes_back_as_it_was(record: Record) -> None:
-    line = line_of(record)
+    line = format_line(record)
     assert "\n" not in line
-    assert record_of(line) == record
+    assert parse_record(line) == record
 
 
 @given(links)
-def test_a_link_comes_back_as_it_was(found: Link) -> None:
-    assert link_of(line_of(found)) == found
+def test_a_link_comes_back_as_it_was(found: RecordLink) -> None:
+    assert parse_link(format_line(found)) == found
 
 
 def test_how_often_a_record_was_changed_here_is_not_written() -> None:
-    assert "version" not in json.loads(line_of(entity("Ada", version=7)))
+    assert "version" not in json.loads(format_line(entity("Ada", version=7)))
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_how_often_a_record_was_changed_here_is_not_written() -> None:
 def test_a_line_that_is_not_ours_is_refused_with_the_reason(
     values: dict[str, Any], problem: str
 ) -> None:
-    line = json.dumps(json.loads(line_of(entity("Ada"))) | values)
+    line = json.dumps(json.loads(format_line(entity("Ada"))) | values)
     with pytest.raises(ValueError, match=problem):
-        record_of(line)
+        parse_record(line)
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{", "7", "[" * 100_000])
 def test_what_is_no_object_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        record_of(line)
+        parse_record(line)
     with pytest.raises(ValueError, match="no JSON"):
-        link_of(line)
+        parse_link(line)
 
 
 def test_a_link_without_an_end_is_refused() -> None:
-    facts = json.loads(line_of(link("a", "knows", "b")))
+    facts = json.loads(format_line(link("a", "knows", "b")))
     del facts["target"]
     with pytest.raises(ValueError, match="target"):
-        link_of(json.dumps(facts))
+        parse_link(json.dumps(facts))

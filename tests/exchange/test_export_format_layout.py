@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
 from everkept.exchange.export_format import (
-    MANIFEST,
-    Manifest,
-    checked_target,
-    file_name,
-    folder_names,
+    MANIFEST_FILE,
+    ExportManifest,
+    assign_folder_names,
+    build_file_name,
+    check_target,
     read_manifest,
     remove_old,
 )
@@ -21,7 +21,7 @@ from everkept.exchange.export_format import (
 
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)))
 def test_each_name_has_a_folder_of_its_own_that_any_file_system_takes(names: set[str]) -> None:
-    folders = folder_names(names)
+    folders = assign_folder_names(names)
     assert len({folder.casefold() for folder in folders.values()}) == len(names)
     for folder in folders.values():
         assert not set(folder) & set('<>:"/\\|?*\0')
@@ -30,23 +30,23 @@ def test_each_name_has_a_folder_of_its_own_that_any_file_system_takes(names: set
 
 
 def test_an_ordinary_name_is_its_own_folder() -> None:
-    assert file_name("shop api") == "shop api"
-    assert file_name("a/b") == "a%2Fb"
-    assert file_name("CON") == "%43ON"
+    assert build_file_name("shop api") == "shop api"
+    assert build_file_name("a/b") == "a%2Fb"
+    assert build_file_name("CON") == "%43ON"
 
 
 def test_a_folder_with_other_things_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "thesis.md").write_text("mine", encoding="utf-8")
     with pytest.raises(InvalidInput, match="not empty"):
-        checked_target(tmp_path)
+        check_target(tmp_path)
     with pytest.raises(InvalidInput, match="is a file"):
-        checked_target(tmp_path / "thesis.md")
+        check_target(tmp_path / "thesis.md")
 
 
 def test_a_fresh_repository_may_be_written_into(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    assert checked_target(tmp_path) == Manifest(())
-    assert checked_target(tmp_path / "new") == Manifest(())
+    assert check_target(tmp_path) == ExportManifest(())
+    assert check_target(tmp_path / "new") == ExportManifest(())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_fresh_repository_may_be_written_into(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_that_is_not_ours_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
+    (tmp_path / MANIFEST_FILE).write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInput, match=problem):
         read_manifest(tmp_path)
 
@@ -71,12 +71,12 @@ def test_only_what_the_last_export_wrote_is_taken_away(tmp_path: Path) -> None:
     (folder / "projects" / "old").mkdir(parents=True)
     (folder / "projects" / "old" / "records.jsonl").write_text("", encoding="utf-8")
     (folder / "notes.md").write_text("mine", encoding="utf-8")
-    old = Manifest(("projects/old/records.jsonl", "../mine.txt", "README.md"))
-    remove_old(folder, old, Manifest(("README.md",)))
+    old = ExportManifest(("projects/old/records.jsonl", "../mine.txt", "README.md"))
+    remove_old(folder, old, ExportManifest(("README.md",)))
     assert outside.read_text(encoding="utf-8") == "mine"
     assert [path.name for path in folder.rglob("*")] == ["notes.md"]
 
 
 def test_the_list_is_the_same_for_the_same_files() -> None:
-    assert Manifest(("b", "a")).text() == Manifest(("a", "b")).text()
-    assert json.loads(Manifest(("a",)).text())["files"] == ["a"]
+    assert ExportManifest(("b", "a")).to_text() == ExportManifest(("a", "b")).to_text()
+    assert json.loads(ExportManifest(("a",)).to_text())["files"] == ["a"]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from everkept.accounts.account_library import home_name
+from everkept.accounts.account_library import format_private_name
 from everkept.accounts.accounts import Accounts
 from everkept.core.ports import Library
-from everkept.core.records import Delete, Record, Update, Where
+from everkept.core.records import Delete, Record, RecordFilter, Update
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, ProjectArchived
-from everkept.exchange.exporter import export
-from everkept.exchange.importer import Joined, take_in
-from everkept.families.memories.memory_identity import text_key
+from everkept.exchange.exporter import export_library
+from everkept.exchange.importer import ExportImport, import_export
+from everkept.families.memories.memory_identity import compute_text_key
 from everkept.values import replace
 from records import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
 
@@ -44,14 +44,14 @@ async def shop(tmp_path: Path) -> AsyncIterator[Library]:
     """A library with a project, something of the user's, and a conversation."""
     library = SqliteLibrary(tmp_path / "shop", clock=lambda: DAY_ONE)
     project = await library.create("shop", "What we sell.")
-    await library.assign_workspace("/home/dev/shop", project)
+    await library.link_workspace("/home/dev/shop", project)
     _, store = await library.open("shop")
     await store.commit(batch(entity("Ada"), entity("Engine"), note("Ada", "wrote it")))
     await store.commit(batch(link("Ada", "builds", "Engine"), memory("m1", "We use tabs")))
-    await (await library.user()).commit(batch(memory("m2", "Dark mode", scope="user")))
+    await (await library.open_user_store()).commit(batch(memory("m2", "Dark mode", scope="user")))
     head = Record("conv_1", "conversation", DAY_ONE, DAY_ONE, name="A talk", facets={"turns": 2})
     turns = [turn(1), turn(2)]
-    await (await library.history()).commit(batch(head, *turns, derived=True))
+    await (await library.open_history_store()).commit(batch(head, *turns, derived=True))
     yield library
     await library.close()
 
@@ -61,7 +61,7 @@ def memory(record_id: str, text: str, **more: Any) -> Record:
         "id": record_id,
         "kind": "memory",
         "text": text,
-        "name_key": text_key(text),
+        "name_key": compute_text_key(text),
         "type": "semantic",
         "scope": "project",
         "importance": 0.5,
@@ -87,9 +87,9 @@ def turn(number: int) -> Record:
     )
 
 
-async def moved(shop: Library, other: Library, folder: Path, **more: Any) -> Joined:
-    await export(shop, folder, unheard)
-    return await take_in(other, folder, clock, unheard, **more)
+async def moved(shop: Library, other: Library, folder: Path, **more: Any) -> ExportImport:
+    await export_library(shop, folder, unheard)
+    return await import_export(other, folder, clock, unheard, **more)
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -105,7 +105,7 @@ async def test_an_export_of_what_was_taken_in_is_the_same(
 ) -> None:
     outcome = await moved(shop, other, tmp_path / "one")
     assert (outcome.records, outcome.links, outcome.projects) == (8, 1, ["shop"])
-    await export(other, tmp_path / "two", unheard)
+    await export_library(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
@@ -114,10 +114,10 @@ async def test_taking_it_in_again_changes_nothing(
 ) -> None:
     await moved(shop, other, tmp_path / "one")
     _, store = await other.open("shop")
-    revision = await store.revision()
-    again = await take_in(other, tmp_path / "one", clock, unheard)
+    revision = await store.get_revision()
+    again = await import_export(other, tmp_path / "one", clock, unheard)
     assert (again.records, again.links, again.updated, again.unchanged) == (0, 0, 0, 9)
-    assert await store.revision() == revision
+    assert await store.get_revision() == revision
 
 
 async def test_the_same_thing_under_another_id_stays_one(
@@ -141,7 +141,7 @@ async def test_what_was_forgotten_here_stays_forgotten(
     await moved(shop, other, tmp_path / "one")
     _, store = await other.open("shop")
     await store.commit(batch(Delete(record_ref("Ada")), Delete(record_ref("m1"))))
-    again = await take_in(other, tmp_path / "one", clock, unheard)
+    again = await import_export(other, tmp_path / "one", clock, unheard)
     assert again.forgotten == 3  # Ada, what was said of her, and the memory
     assert again.left_out == 0 or again.links == 0
     assert not await store.get(["Ada", "m1", "wrote it"])
@@ -165,36 +165,36 @@ async def test_the_newer_of_two_changes_counts(
 async def test_a_bad_line_is_named_and_nothing_is_taken_in(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
     path.write_text("\n".join([*lines[:2], "rubbish", *lines[2:]]), encoding="utf-8")
     with pytest.raises(InvalidInput, match=r"records\.jsonl, line 3: it is no JSON"):
-        await take_in(other, tmp_path / "one", clock, unheard)
-    assert await other.projects() == []
-    assert sum((await (await other.user()).count()).values()) == 0
+        await import_export(other, tmp_path / "one", clock, unheard)
+    assert await other.list_projects() == []
+    assert sum((await (await other.open_user_store()).count_live()).values()) == 0
 
 
 async def test_what_belongs_to_nothing_is_left_out(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
     kept = [line for line in lines if json.loads(line)["id"] != "Ada"]
     path.write_text("\n".join(kept), encoding="utf-8")
-    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+    outcome = await import_export(other, tmp_path / "one", clock, unheard)
     assert outcome.left_out == 2  # what was said of her, and the link
 
 
 async def test_secrets_of_a_foreign_export_are_masked(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     secret = "ghp_" + "a1B2" * 9
     path.write_text(path.read_text("utf-8").replace("We use tabs", secret), encoding="utf-8")
-    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+    outcome = await import_export(other, tmp_path / "one", clock, unheard)
     assert outcome.masked
     _, store = await other.open("shop")
     [kept] = await store.get(["m1"])
@@ -204,16 +204,18 @@ async def test_secrets_of_a_foreign_export_are_masked(
 async def test_turns_that_were_forgotten_do_not_come_back(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
-    history = await shop.history()
+    history = await shop.open_history_store()
     grave = Record("grave_1", "turn", LATER, LATER, type="forgotten", parent="conv_1")
-    await export(shop, tmp_path / "whole", unheard)
+    await export_library(shop, tmp_path / "whole", unheard)
     await history.purge([record_ref("turn_1")])
     await history.commit(batch(grave, Delete(grave.ref), at=LATER, derived=True))
     await moved(shop, other, tmp_path / "one")
-    again = await take_in(other, tmp_path / "whole", clock, unheard)
+    again = await import_export(other, tmp_path / "whole", clock, unheard)
     assert again.forgotten == 1
-    assert [r.id for r in await (await other.history()).get(["turn_1", "turn_2"])] == ["turn_2"]
-    await export(other, tmp_path / "two", unheard)
+    assert [r.id for r in await (await other.open_history_store()).get(["turn_1", "turn_2"])] == [
+        "turn_2"
+    ]
+    await export_library(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
@@ -222,14 +224,14 @@ async def test_conversations_of_an_excluded_folder_are_left_out(
 ) -> None:
     outcome = await moved(shop, other, tmp_path / "one", excluded=["/home/dev"])
     assert outcome.left_out == 2
-    assert not await (await other.history()).get(["turn_1", "turn_2"])
+    assert not await (await other.open_history_store()).get(["turn_1", "turn_2"])
 
 
 async def test_a_folder_finds_its_project_again(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
     await moved(shop, other, tmp_path / "one")
-    project = await other.project_of_workspace("/home/dev/shop")
+    project = await other.find_workspace_project("/home/dev/shop")
     assert project is not None
     assert (project.name, project.description) == ("shop", "What we sell.")
 
@@ -238,7 +240,7 @@ async def test_who_is_interrupted_goes_on(shop: Library, other: Library, tmp_pat
     """Everything is in commits of which each can be the last."""
     _, store = await shop.open("shop")
     await store.commit(batch(*(memory(f"x{n}", f"Fact {n}") for n in range(400))))
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     seen: list[int] = []
 
     def stop(done: int, _total: int) -> None:
@@ -247,10 +249,10 @@ async def test_who_is_interrupted_goes_on(shop: Library, other: Library, tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await take_in(other, tmp_path / "one", clock, stop)
-    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+        await import_export(other, tmp_path / "one", clock, stop)
+    outcome = await import_export(other, tmp_path / "one", clock, unheard)
     assert 0 < outcome.records < 408
-    await export(other, tmp_path / "two", unheard)
+    await export_library(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
@@ -260,13 +262,13 @@ async def test_changes_are_followed_from_one_export_to_the_next(
     """Also where the second change was made before the first was taken in."""
     _, theirs = await shop.open("shop")
     await theirs.commit(batch(Update("m1", {"importance": 0.6}, 1), at=DAY_ONE + 5))
-    await export(shop, tmp_path / "two", unheard)
+    await export_library(shop, tmp_path / "two", unheard)
     await theirs.commit(batch(Update("m1", {"importance": 0.7}, 2), at=DAY_ONE + 6))
     await theirs.commit(batch(note("Ada", "said more"), at=DAY_ONE + 7))
-    await export(shop, tmp_path / "three", unheard)
+    await export_library(shop, tmp_path / "three", unheard)
     for name in ("two", "three"):
-        await take_in(other, tmp_path / name, clock, unheard)
-    await export(other, tmp_path / "again", unheard)
+        await import_export(other, tmp_path / name, clock, unheard)
+    await export_library(other, tmp_path / "again", unheard)
     assert files(tmp_path / "again") == files(tmp_path / "three")
 
 
@@ -279,9 +281,9 @@ async def test_memories_that_are_alike_once_masked_are_one(
     outcome = await moved(shop, other, tmp_path / "one")
     assert outcome.masked
     _, ours = await other.open("shop")
-    texts = [record.text for record in await ours.scan(Where(kinds=("memory",)))]
+    texts = [record.text for record in await ours.scan(RecordFilter(kinds=("memory",)))]
     assert len(texts) == 2
-    again = await take_in(other, tmp_path / "one", clock, unheard)
+    again = await import_export(other, tmp_path / "one", clock, unheard)
     assert again.records == 0
 
 
@@ -303,13 +305,13 @@ async def test_a_project_that_is_off_is_left_out(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
     project = await other.create("shop", "")
-    await other.assign_workspace("/home/dev/shop", project)
-    await other.switch("shop", off=True)
+    await other.link_workspace("/home/dev/shop", project)
+    await other.set_off("shop", off=True)
     outcome = await moved(shop, other, tmp_path / "one")
     assert outcome.off == ["shop"]
     _, store = await other.open("shop")
-    assert sum((await store.count()).values()) == 0
-    assert not await (await other.history()).get(["turn_1", "turn_2"])
+    assert sum((await store.count_live()).values()) == 0
+    assert not await (await other.open_history_store()).get(["turn_1", "turn_2"])
 
 
 async def test_an_archived_project_is_told_before_anything_is_taken_in(
@@ -319,7 +321,7 @@ async def test_an_archived_project_is_told_before_anything_is_taken_in(
     await other.archive("shop")
     with pytest.raises(ProjectArchived):
         await moved(shop, other, tmp_path / "one")
-    assert not await (await other.user()).get(["m2"])
+    assert not await (await other.open_user_store()).get(["m2"])
 
 
 @pytest.mark.parametrize(
@@ -336,14 +338,14 @@ async def test_an_archived_project_is_told_before_anything_is_taken_in(
 async def test_what_lies_in_the_wrong_place_is_refused(
     shop: Library, other: Library, tmp_path: Path, place: str, values: dict[str, str]
 ) -> None:
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / place / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
     lines[-1] = json.dumps(json.loads(lines[-1]) | values)
     path.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(InvalidInput, match="does not belong there"):
-        await take_in(other, tmp_path / "one", clock, unheard)
-    assert await other.projects() == []
+        await import_export(other, tmp_path / "one", clock, unheard)
+    assert await other.list_projects() == []
 
 
 async def test_no_folder_is_taken_where_that_is_not_wanted(
@@ -351,8 +353,8 @@ async def test_no_folder_is_taken_where_that_is_not_wanted(
 ) -> None:
     outcome = await moved(shop, other, tmp_path / "one", folders=False)
     assert outcome.folders == {}
-    assert await other.project_of_workspace("/home/dev/shop") is None
-    assert (await take_in(other, tmp_path / "one", clock, unheard)).folders == {
+    assert await other.find_workspace_project("/home/dev/shop") is None
+    assert (await import_export(other, tmp_path / "one", clock, unheard)).folders == {
         "/home/dev/shop": "shop"
     }
 
@@ -378,11 +380,11 @@ async def test_a_line_that_somebody_edits_is_taken_in(
     await moved(shop, other, tmp_path / "one")
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     path.write_text(path.read_text("utf-8").replace("We use tabs", "We use ☃"), encoding="utf-8")
-    assert (await take_in(other, tmp_path / "one", clock, unheard)).updated == 1
-    assert (await take_in(other, tmp_path / "one", clock, unheard)).updated == 0
+    assert (await import_export(other, tmp_path / "one", clock, unheard)).updated == 1
+    assert (await import_export(other, tmp_path / "one", clock, unheard)).updated == 0
     _, store = await other.open("shop")
     assert [(r.text, r.name_key) for r in await store.get(["m1"])] == [
-        ("We use ☃", text_key("We use ☃"))
+        ("We use ☃", compute_text_key("We use ☃"))
     ]
 
 
@@ -393,11 +395,11 @@ async def test_a_line_that_somebody_edits_is_taken_in(
 async def test_a_line_that_cannot_be_read_is_named(
     shop: Library, other: Library, tmp_path: Path, line: bytes, problem: str
 ) -> None:
-    await export(shop, tmp_path / "one", unheard)
+    await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "user" / "records.jsonl"
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(InvalidInput, match=f"line 2: .*{problem}"):
-        await take_in(other, tmp_path / "one", clock, unheard)
+        await import_export(other, tmp_path / "one", clock, unheard)
 
 
 async def test_both_homes_of_an_account_come_back_whatever_is_excluded_here(
@@ -405,34 +407,34 @@ async def test_both_homes_of_an_account_come_back_whatever_is_excluded_here(
 ) -> None:
     """An account's folders are those of another machine."""
     said = replace(turn(3), parent=None, scope="/hers")
-    homes = {home_name("user", "anna"): memory("m3", "Her own", scope="user")}
-    homes[home_name("history", "anna")] = said
+    homes = {format_private_name("user", "anna"): memory("m3", "Her own", scope="user")}
+    homes[format_private_name("history", "anna")] = said
     await Accounts(shop, clock).create_token("anna", "")
     for name, own in homes.items():
         await shop.create(name, "")
         _, store = await shop.open(name)
         await store.commit(batch(own))
     await Accounts(other, clock).create_token("anna", "")
-    await other.set_note(ANNA, await shop.note(ANNA))
-    await export(shop, tmp_path / "out", unheard)
-    outcome = await take_in(other, tmp_path / "out", clock, unheard, excluded=["/hers"])
+    await other.set_note(ANNA, await shop.get_note(ANNA))
+    await export_library(shop, tmp_path / "out", unheard)
+    outcome = await import_export(other, tmp_path / "out", clock, unheard, excluded=["/hers"])
     assert (outcome.accounts, outcome.projects, outcome.left_out) == (["anna"], ["shop"], 0)
     for name, own in homes.items():
         _, store = await other.open(name)
-        assert [record.text for record in await store.scan(Where())] == [own.text]
+        assert [record.text for record in await store.scan(RecordFilter())] == [own.text]
 
 
 async def exported_home(library: Library, folder: Path) -> None:
     """An export with something that is Anna's alone."""
     await Accounts(library, clock).create_token("anna", "")
-    await library.create(home_name("user", "anna"), "")
-    _, store = await library.open(home_name("user", "anna"))
+    await library.create(format_private_name("user", "anna"), "")
+    _, store = await library.open(format_private_name("user", "anna"))
     await store.commit(batch(memory("m3", "Her own", scope="user")))
-    await export(library, folder, unheard)
+    await export_library(library, folder, unheard)
 
 
 async def homes_in(library: Library) -> list[str]:
-    return [each.name for each in await library.projects() if each.name.startswith("@")]
+    return [each.name for each in await library.list_projects() if each.name.startswith("@")]
 
 
 async def test_a_namesake_gets_nothing_unless_they_are_said_to_be_the_same(
@@ -440,18 +442,18 @@ async def test_a_namesake_gets_nothing_unless_they_are_said_to_be_the_same(
 ) -> None:
     await exported_home(shop, tmp_path / "out")
     await Accounts(other, clock).create_token("anna", "")
-    outcome = await take_in(other, tmp_path / "out", clock, unheard)
+    outcome = await import_export(other, tmp_path / "out", clock, unheard)
     assert (outcome.accounts, outcome.strangers, await homes_in(other)) == ([], ["anna"], [])
-    outcome = await take_in(other, tmp_path / "out", clock, unheard, same=["anna"])
+    outcome = await import_export(other, tmp_path / "out", clock, unheard, same=["anna"])
     assert (outcome.accounts, outcome.strangers) == (["anna"], [])
-    assert await homes_in(other) == [home_name("user", "anna")]
+    assert await homes_in(other) == [format_private_name("user", "anna")]
 
 
 async def test_who_is_unknown_here_is_nobody_that_is_the_same(
     other: Library, shop: Library, tmp_path: Path
 ) -> None:
     await exported_home(shop, tmp_path / "out")
-    outcome = await take_in(other, tmp_path / "out", clock, unheard, same=["anna"])
+    outcome = await import_export(other, tmp_path / "out", clock, unheard, same=["anna"])
     assert (outcome.strangers, await homes_in(other)) == (["anna"], [])
 
 
@@ -460,10 +462,10 @@ async def test_an_export_that_does_not_say_which_account_it_was_is_nobodys(
 ) -> None:
     await exported_home(shop, tmp_path / "out")
     (tmp_path / "out" / "accounts" / "anna" / "account.json").unlink()
-    assert (await take_in(shop, tmp_path / "out", clock, unheard)).strangers == ["anna"]
+    assert (await import_export(shop, tmp_path / "out", clock, unheard)).strangers == ["anna"]
     (tmp_path / "out" / "accounts" / "anna" / "account.json").write_text('{"id": 1}', "utf-8")
     with pytest.raises(InvalidInput, match=r"account\.json"):
-        await take_in(shop, tmp_path / "out", clock, unheard)
+        await import_export(shop, tmp_path / "out", clock, unheard)
 
 
 async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(
@@ -471,5 +473,5 @@ async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(
 ) -> None:
     await exported_home(shop, tmp_path / "out")
     await shop.set_note(ANNA, None)
-    assert (await export(shop, tmp_path / "out", unheard)).accounts == []
+    assert (await export_library(shop, tmp_path / "out", unheard)).accounts == []
     assert not (tmp_path / "out" / "accounts").exists()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Where
-from everkept.core.times import now
+from everkept.core.records import RecordFilter
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput
 from everkept.exchange.importer import import_server_memory
@@ -41,15 +41,15 @@ async def test_a_file_is_taken_in_exactly_once(store: RecordStore, tmp_path: Pat
     edges = [relation(f"n{i}", f"n{i + 1}") for i in range(399)]
     path = written(tmp_path / "memory.jsonl", *many, "{broken", *edges)
     seen: list[tuple[int, int]] = []
-    first = await import_server_memory(path, store, now, lambda *step: seen.append(step))
+    first = await import_server_memory(path, store, read_clock, lambda *step: seen.append(step))
     assert (first.entities, first.observations, first.relations) == (400, 400, 399)
     assert [item.line for item in first.unreadable] == [401]
     assert seen[-1] == (799, 799)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    counted = await store.count()
-    again = await import_server_memory(path, store, now, lambda *_: None)
+    counted = await store.count_live()
+    again = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (again.entities, again.observations, again.relations) == (0, 0, 0)
-    assert await store.count() == counted
+    assert await store.count_live() == counted
 
 
 async def test_an_interrupted_import_goes_on_where_it_stopped(
@@ -62,36 +62,36 @@ async def test_an_interrupted_import_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await import_server_memory(path, store, now, stop)
-    before = (await store.count())["entity"]
+        await import_server_memory(path, store, read_clock, stop)
+    before = (await store.count_live())["entity"]
     assert 0 < before < 300
-    rest = await import_server_memory(path, store, now, lambda *_: None)
+    rest = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert rest.entities == 300 - before
-    assert (await store.count())["entity"] == 300
+    assert (await store.count_live())["entity"] == 300
 
 
 async def test_a_relation_to_nobody_makes_a_stub_that_a_later_line_fills(
     store: RecordStore, tmp_path: Path
 ) -> None:
     path = written(tmp_path / "m.jsonl", entity("Ada", "person"), relation("Ada", "Ghost"))
-    await import_server_memory(path, store, now, lambda *_: None)
-    assert (await store.count())["entity"] == 2
+    await import_server_memory(path, store, read_clock, lambda *_: None)
+    assert (await store.count_live())["entity"] == 2
     path = written(tmp_path / "m.jsonl", entity("Ghost", "service", "haunts"))
-    found = await import_server_memory(path, store, now, lambda *_: None)
+    found = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert found.entities == 1
-    assert (await store.count())["entity"] == 2
+    assert (await store.count_live())["entity"] == 2
 
 
 async def test_the_files_own_entities_are_meant_where_a_name_fits_two(
     store: RecordStore, tmp_path: Path
 ) -> None:
     first = written(tmp_path / "a.jsonl", entity("Mercury", "planet"), entity("Sun", "star"))
-    await import_server_memory(first, store, now, lambda *_: None)
+    await import_server_memory(first, store, read_clock, lambda *_: None)
     second = written(tmp_path / "b.jsonl", entity("Mercury", "metal"), relation("Mercury", "Sun"))
-    outcome = await import_server_memory(second, store, now, lambda *_: None)
+    outcome = await import_server_memory(second, store, read_clock, lambda *_: None)
     assert outcome.relations == 1
     third = written(tmp_path / "c.jsonl", relation("Sun", "Mercury"))
-    outcome = await import_server_memory(third, store, now, lambda *_: None)
+    outcome = await import_server_memory(third, store, read_clock, lambda *_: None)
     assert [item.line for item in outcome.unreadable] == [1]
 
 
@@ -102,11 +102,13 @@ async def test_names_that_differ_in_case_stay_apart(store: RecordStore, tmp_path
         entity("alice", "person", "y"),
         relation("alice", "Alice"),
     )
-    outcome = await import_server_memory(path, store, now, lambda *_: None)
+    outcome = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (outcome.entities, outcome.relations) == (2, 1)
-    (link,) = await store.links([r.id for r in await store.scan(Where(kinds=("entity",)))])
+    (link,) = await store.find_links(
+        [r.id for r in await store.scan(RecordFilter(kinds=("entity",)))]
+    )
     assert link.source != link.target
-    again = await import_server_memory(path, store, now, lambda *_: None)
+    again = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (again.entities, again.observations, again.relations) == (0, 0, 0)
 
 
@@ -114,7 +116,7 @@ async def test_a_file_that_is_not_there_is_the_callers_mistake(
     store: RecordStore, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput):
-        await import_server_memory(tmp_path / "none", store, now, lambda *_: None)
+        await import_server_memory(tmp_path / "none", store, read_clock, lambda *_: None)
 
 
 async def test_secrets_in_names_types_and_verbs_are_kept_out(
@@ -126,9 +128,9 @@ async def test_secrets_in_names_types_and_verbs_are_kept_out(
         entity(f"House {token}", f"{token} shed", f"has {token}"),
         relation(f"House {token}", f"Door {token}") | {"relationType": f"opens with {token}"},
     )
-    first = await import_server_memory(path, store, now, lambda *_: None)
+    first = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (first.entities, first.relations, first.masked) == (1, 1, ["github token"])
-    again = await import_server_memory(path, store, now, lambda *_: None)
+    again = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (again.entities, again.observations, again.relations) == (0, 0, 0)
-    kept = repr([await store.scan(Where()), await store.scan_links(deleted=None)])
+    kept = repr([await store.scan(RecordFilter()), await store.scan_links(deleted=None)])
     assert token.lower() not in kept.lower()

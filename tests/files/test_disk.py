@@ -39,7 +39,7 @@ async def test_an_error_about_the_folder_itself_names_it(
 
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(Refused) as caught:
-        await files.info()
+        await files.read_info()
     assert str(caught.value).startswith(f'"{tmp_path}" may not be read: Permission denied.')
 
 

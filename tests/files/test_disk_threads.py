@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from everkept.core.runtime import driven
-from everkept.files.disk import in_thread
+from everkept.core.runtime import run_without_loop
+from everkept.files.disk import run_in_thread
 
 
 async def test_a_thread_that_was_begun_has_ended_when_its_caller_is_cancelled() -> None:
@@ -16,7 +16,7 @@ async def test_a_thread_that_was_begun_has_ended_when_its_caller_is_cancelled() 
         go_on.wait()
         ended.set()
 
-    task = asyncio.create_task(in_thread(work))
+    task = asyncio.create_task(run_in_thread(work))
     await begun.wait()
     for _ in range(3):  # as often as it likes
         task.cancel()
@@ -29,8 +29,8 @@ async def test_a_thread_that_was_begun_has_ended_when_its_caller_is_cancelled() 
 
 
 async def test_a_coroutine_that_is_driven_in_a_thread_stays_there() -> None:
-    work = in_thread(threading.current_thread)
-    assert await asyncio.to_thread(lambda: driven(work) is threading.current_thread())
+    work = run_in_thread(threading.current_thread)
+    assert await asyncio.to_thread(lambda: run_without_loop(work) is threading.current_thread())
 
 
 async def test_a_canceled_caller_says_so_while_the_thread_works() -> None:
@@ -41,7 +41,7 @@ async def test_a_canceled_caller_says_so_while_the_thread_works() -> None:
         loop.call_soon_threadsafe(begun.set)
         canceled.wait()
 
-    task = asyncio.create_task(in_thread(work, on_cancel=canceled.set))
+    task = asyncio.create_task(run_in_thread(work, on_cancel=canceled.set))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

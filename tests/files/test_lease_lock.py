@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from everkept.core import times
 from everkept.errors import InvalidInput, StoreBusy, Unavailable
-from everkept.files.disk import LocalLockFiles, this_machine
-from everkept.files.lease_lock import Locks, Terms, claim_of, time_to_watch
+from everkept.files.disk import LocalLockFiles, get_machine_id
+from everkept.files.lease_lock import FolderLocks, LockTerms, compute_watch_seconds, parse_claim
 from everkept.files.local import LocalFiles
 from examples import examples
 from file_stores import outcome
@@ -39,7 +39,7 @@ class Time:
     def __init__(self) -> None:
         self.seconds = 1_000_000.0
 
-    def terms(self, **more: object) -> Terms:
+    def terms(self, **more: object) -> LockTerms:
         async def sleep(seconds: float) -> None:
             self.seconds += seconds
 
@@ -49,14 +49,14 @@ class Time:
             "sleep": sleep,
             "call_later": lambda *_: Never(),
         }
-        return Terms(**(given | more))  # type: ignore[arg-type]
+        return LockTerms(**(given | more))  # type: ignore[arg-type]
 
     def now(self) -> int:
         return int(self.seconds * SECOND)
 
 
 def contend(actions: list[tuple[str, int, int]]) -> None:
-    dead = written(machine=this_machine(), pid=DEAD, until=2_000 * SECOND).encode()
+    dead = written(machine=get_machine_id(), pid=DEAD, until=2_000 * SECOND).encode()
     asyncio.run(Contention(3).run(actions, left_by_dead=dead))
 
 
@@ -81,7 +81,7 @@ async def test_a_lock_says_whose_it_is_and_until_when(tmp_path: Path) -> None:
     time = Time()
     async with LocalFiles(tmp_path, terms=time.terms()).lock("bank"):
         said = json.loads((tmp_path / LOCK).read_text(encoding="utf-8"))
-    assert said["machine"] == this_machine()
+    assert said["machine"] == get_machine_id()
     assert int(said["until"]) == time.now() + 30 * SECOND
     assert names(tmp_path) == []
 
@@ -89,7 +89,7 @@ async def test_a_lock_says_whose_it_is_and_until_when(tmp_path: Path) -> None:
 async def test_a_dead_process_of_this_machine_is_found_out_at_once(tmp_path: Path) -> None:
     time = Time()
     until = time.now() + 30 * SECOND
-    claim = written(machine=this_machine(), pid=77, until=until)
+    claim = written(machine=get_machine_id(), pid=77, until=until)
     (tmp_path / LOCK).write_text(claim, encoding="utf-8")
     before = time.seconds
     store = LocalFiles(tmp_path, terms=time.terms(is_running=lambda pid: pid != 77))
@@ -170,7 +170,7 @@ async def test_a_lock_is_renewed_while_it_is_held(tmp_path: Path) -> None:
 
     files = _Noting(tmp_path)
     other = LocalFiles(tmp_path, terms=time.terms(patience=0.0))
-    async with Locks(files, "", time.terms(call_later=call_later)).lock("bank"):
+    async with FolderLocks(files, "", time.terms(call_later=call_later)).lock("bank"):
         for _ in range(20):
             async with asyncio.timeout(PATIENCE):
                 renew = await due.get()  # it is set anew once a renewal is done
@@ -200,7 +200,7 @@ async def test_a_lock_is_renewed_while_a_thread_works_under_it(tmp_path: Path) -
         return "done"
 
     files = _Noting(tmp_path)
-    locks = Locks(files, "", time.terms(call_later=call_later))
+    locks = FolderLocks(files, "", time.terms(call_later=call_later))
     async with asyncio.timeout(PATIENCE):
         running = asyncio.create_task(locks.run_in_thread("bank", work, None))
         await begun.wait()
@@ -229,7 +229,7 @@ async def test_a_timer_that_goes_off_before_there_is_a_lock_renews_nothing(tmp_p
 
     (tmp_path / LOCK).write_text(written(until=time.now() - SECOND), encoding="utf-8")
     files = _Noting(tmp_path)
-    locks = Locks(files, "", time.terms(call_later=call_later, sleep=sleep))
+    locks = FolderLocks(files, "", time.terms(call_later=call_later, sleep=sleep))
     async with locks.lock("bank"):
         assert len(due) == 1
     assert files.renewed.empty()
@@ -333,19 +333,19 @@ class _Failing(LocalLockFiles):
 async def test_work_that_is_done_does_not_fail_because_its_lock_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Locks(_Failing(tmp_path), "").lock("bank"):
+    async with FolderLocks(_Failing(tmp_path), "").lock("bank"):
         pass
     assert "will run out" in caplog.text
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**63))
 def test_whatever_a_lock_file_holds_is_a_claim(content: bytes, modified_at: int) -> None:
-    claim = claim_of(LOCK, content, modified_at)
+    claim = parse_claim(LOCK, content, modified_at)
     assert claim.token
     assert claim.owner
 
 
 @given(st.integers(0, 4 * 10**15), st.integers(0, 4 * 10**15))
 def test_a_claim_is_watched_for_a_lease_at_most(until: int, now: int) -> None:
-    assert 0 <= time_to_watch(until, now, 30.0) <= 30.0
-    assert time_to_watch(times.now() + SECOND, times.now(), 30.0) == 30.0
+    assert 0 <= compute_watch_seconds(until, now, 30.0) <= 30.0
+    assert compute_watch_seconds(times.read_clock() + SECOND, times.read_clock(), 30.0) == 30.0

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from everkept.errors import Conflict, Refused, StorageFull
-from everkept.files.lease_lock import Terms
+from everkept.files.lease_lock import LockTerms
 from everkept.files.local import LocalFiles
 from file_stores import outcome
 from processes import Actor, acting, said_by
@@ -48,7 +48,7 @@ async def test_two_processes_add_to_the_same_files_and_nothing_is_lost(tmp_path:
 async def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
     with acting("file_actors:hold_lock", tmp_path) as holder:
         assert holder.hear() == "holding"
-        waiting = LocalFiles(tmp_path, terms=Terms(patience=0.01))
+        waiting = LocalFiles(tmp_path, terms=LockTerms(patience=0.01))
         with pytest.raises(Exception) as caught:
             await waiting.lock("bank").__aenter__()
         assert f"process {holder.process.pid}" in caught.value.facts["holder"]
@@ -217,7 +217,7 @@ async def test_a_link_that_is_swapped_in_leads_nowhere(tmp_path: Path) -> None:
 async def test_a_pipe_is_no_file(store: LocalFiles, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert await store.list() == []
-    assert await store.info("pipe") is None
+    assert await store.read_info("pipe") is None
     for call in (store.read("pipe"), store.write("pipe", b""), store.append("pipe", b"")):
         with pytest.raises(Refused):
             await call

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.runtime import install_hint
+from everkept.core.runtime import format_install_hint
 from everkept.errors import InvalidInput, Unavailable
-from everkept.files.resolver import Files, SshAddress, parsed_address
+from everkept.files.resolver import FileStoreResolver, SshAddress, parse_address
 from file_stores import outcome
 
 
@@ -25,7 +25,7 @@ from file_stores import outcome
 def test_an_address_of_ssh_is_taken_apart(
     address: str, user: str, host: str, port: int | None, path: str
 ) -> None:
-    assert parsed_address(address) == SshAddress(user, host, port, path)
+    assert parse_address(address) == SshAddress(user, host, port, path)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_address_of_ssh_is_taken_apart(
 )
 async def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidInput):
-        await Files().at(address)
+        await FileStoreResolver().open_folder(address)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ async def test_what_is_no_address_is_refused(address: str) -> None:
 )
 async def test_a_password_is_refused_and_never_repeated(address: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await Files().at(address)
-    assert "hunter2" not in str(caught.value.envelope())
+        await FileStoreResolver().open_folder(address)
+    assert "hunter2" not in str(caught.value.to_envelope())
 
 
 async def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
-    store = await Files().at(str(tmp_path / "bank"))
+    store = await FileStoreResolver().open_folder(str(tmp_path / "bank"))
     assert store.address == str(tmp_path / "bank")
     assert not store.is_remote
-    assert await store.info() is None
+    assert await store.read_info() is None
 
 
 async def test_a_tilde_is_the_home_of_the_user(
@@ -105,17 +105,17 @@ async def test_a_tilde_is_the_home_of_the_user(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert (await Files().at("~/bank")).address == str(tmp_path / "bank")
+    assert (await FileStoreResolver().open_folder("~/bank")).address == str(tmp_path / "bank")
 
 
 async def test_one_folder_has_one_store_whatever_leads_to_it(tmp_path: Path) -> None:
-    files = Files()
+    files = FileStoreResolver()
     (tmp_path / "bank").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "bank")
-    store = await files.at(str(tmp_path / "bank"))
-    assert await files.at(str(tmp_path / "link")) is store
-    assert await files.at(f"{tmp_path}/other/../bank/") is store
-    assert await files.at(str(tmp_path / "other")) is not store
+    store = await files.open_folder(str(tmp_path / "bank"))
+    assert await files.open_folder(str(tmp_path / "link")) is store
+    assert await files.open_folder(f"{tmp_path}/other/../bank/") is store
+    assert await files.open_folder(str(tmp_path / "other")) is not store
     await files.close()
 
 
@@ -123,8 +123,8 @@ async def test_without_asyncssh_the_way_to_get_it_is_said(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.delitem(sys.modules, "asyncssh", raising=False)
-    files = Files()
+    files = FileStoreResolver()
     with pytest.raises(Unavailable) as caught:
-        await files.at("ssh://ada@host/path")
-    assert caught.value.hint == install_hint("ssh")
+        await files.open_folder("ssh://ada@host/path")
+    assert caught.value.hint == format_install_hint("ssh")
     assert await outcome(files.close()) == "ok"

@@ -13,7 +13,7 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError, InvalidInput, Refused, StorageFull
-from everkept.files.resolver import Files, SshConnections, SshOptions
+from everkept.files.resolver import FileStoreResolver, SshConnections, SshOptions
 from ssh_servers import LOOPBACK, Keys, SftpFactory, asyncssh_server
 
 
@@ -24,16 +24,16 @@ async def store_on(folder: Path, sftp: SftpFactory | None = None) -> AsyncIterat
     async with asyncssh_server(folder, keys, sftp=sftp) as server:
         connections = SshConnections(server.options)
         path = str(folder / "files") if sftp else "/files"
-        yield await connections.at(server.user, LOOPBACK, server.port, path)
+        yield await connections.open_folder(server.user, LOOPBACK, server.port, path)
         await connections.close()
 
 
 async def test_an_address_leads_to_the_store_that_has_it(tmp_path: Path) -> None:
     keys = Keys.made_in(tmp_path / "keys")
     async with asyncssh_server(tmp_path, keys) as server:
-        files = Files(server.options)
+        files = FileStoreResolver(server.options)
         address = f"ssh://{server.user}@{LOOPBACK}:{server.port}/50%25 of it"
-        store = await files.at(address)
+        store = await files.open_folder(address)
         await store.write("note.md", b"there")
         assert store.address == address
         assert store.is_remote
@@ -46,7 +46,7 @@ async def test_a_tilde_means_where_a_session_begins(tmp_path: Path, path: str) -
     keys = Keys.made_in(tmp_path / "keys")
     async with asyncssh_server(tmp_path, keys) as server:
         connections = SshConnections(server.options)
-        store = await connections.at(server.user, LOOPBACK, server.port, path)
+        store = await connections.open_folder(server.user, LOOPBACK, server.port, path)
         await store.write("a/note.md", b"there")
         assert (tmp_path / "notes" / "a" / "note.md").read_bytes() == b"there"
         assert store.address.endswith("/~/notes")
@@ -56,13 +56,14 @@ async def test_a_tilde_means_where_a_session_begins(tmp_path: Path, path: str) -
 @pytest.mark.parametrize("path", ["", "/a\0b", "/a\nb"])
 async def test_a_path_that_names_nothing_is_an_error(path: str) -> None:
     with pytest.raises(InvalidInput):
-        await SshConnections(SshOptions()).at("ada", "example.org", None, path)
+        await SshConnections(SshOptions()).open_folder("ada", "example.org", None, path)
 
 
 async def test_one_folder_has_one_store() -> None:
     connections = SshConnections(SshOptions())
     first, again, other = [
-        await connections.at("ada", "example.org", None, path) for path in ("/a", "/a/", "/b")
+        await connections.open_folder("ada", "example.org", None, path)
+        for path in ("/a", "/a/", "/b")
     ]
     assert first is again
     assert first is not other

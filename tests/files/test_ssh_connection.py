@@ -11,7 +11,7 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import Unavailable
-from everkept.files.lease_lock import Terms
+from everkept.files.lease_lock import LockTerms
 from everkept.files.resolver import SshConnections
 from everkept.values import replace
 from ssh_servers import LOOPBACK, SERVERS, BadLine, Keys, SshServer, Way, asyncssh_server, bad_line
@@ -33,12 +33,12 @@ class Far:
 
     async def store(self, name: str = "files") -> FileStore:
         path = self.server.served(self.folder.parent / name)
-        return await self.connections.at(self.server.user, LOOPBACK, self.line.port, path)
+        return await self.connections.open_folder(self.server.user, LOOPBACK, self.line.port, path)
 
     async def warm(self) -> FileStore:
         """A store whose connection is open."""
         store = await self.store()
-        await store.info()
+        await store.read_info()
         return store
 
 
@@ -224,7 +224,7 @@ async def test_a_server_that_was_started_again_is_found_by_the_next_call(tmp_pat
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(asyncssh_server(tmp_path, keys))
         connections = SshConnections(server.options)
-        store = await connections.at(server.user, LOOPBACK, server.port, "/files")
+        store = await connections.open_folder(server.user, LOOPBACK, server.port, "/files")
         await store.write("note.md", OLD)
         await stack.aclose()
         with pytest.raises(Unavailable):
@@ -245,7 +245,9 @@ async def test_a_server_that_stops_answering_is_given_up(tmp_path: Path) -> None
     keys = Keys.made_in(tmp_path / "keys")
     async with asyncssh_server(tmp_path, keys, sftp=Sleepy) as server:
         connections = SshConnections(replace(server.options, answer_seconds=0.05))
-        store = await connections.at(server.user, LOOPBACK, server.port, str(tmp_path / "files"))
+        store = await connections.open_folder(
+            server.user, LOOPBACK, server.port, str(tmp_path / "files")
+        )
         with pytest.raises(Unavailable) as caught:
             await store.write("note.md", NEW)
         assert caught.value.retry_possible
@@ -277,8 +279,10 @@ async def test_connections_that_were_closed_open_again_for_who_still_asks(far: F
 
 async def test_locks_hold_between_two_connections(far: Far) -> None:
     first = await far.warm()
-    other = SshConnections(far.server.options, terms=Terms(patience=0.05))
-    second = await other.at(far.server.user, LOOPBACK, far.line.port, far.server.served(far.folder))
+    other = SshConnections(far.server.options, terms=LockTerms(patience=0.05))
+    second = await other.open_folder(
+        far.server.user, LOOPBACK, far.line.port, far.server.served(far.folder)
+    )
     async with first.lock("bank"):
         with pytest.raises(Unavailable):
             async with second.lock("bank"):

@@ -32,7 +32,7 @@ async def server(tmp_path: Path, keys: Keys) -> AsyncIterator[SshServer]:
 async def read(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> bytes:
     connections = SshConnections(options)
     try:
-        files: FileStore = await connections.at(server.user, host, server.port, "/")
+        files: FileStore = await connections.open_folder(server.user, host, server.port, "/")
         return await files.read("note.md")
     finally:
         await connections.close()
@@ -140,7 +140,7 @@ async def test_the_way_to_accept_a_host_has_the_port_of_the_configuration(
         f"Host notes\n  HostName {LOOPBACK}\n  Port {server.port}\n", encoding="utf-8"
     )
     keys.known_hosts.unlink()
-    files = await SshConnections(server.options).at(server.user, "notes", None, "/")
+    files = await SshConnections(server.options).open_folder(server.user, "notes", None, "/")
     with pytest.raises(Refused) as caught:
         await files.read("note.md")
     assert f"ssh-keyscan -p {server.port} {LOOPBACK} " in str(caught.value.hint)
@@ -212,7 +212,7 @@ async def test_a_file_that_is_no_key_is_an_error_that_does_not_show_it(
     error = await refusal(server, server.options)
     assert isinstance(error, InvalidInput)
     assert str(keys.user) in error.message
-    assert "no key at all" not in str(error.envelope())
+    assert "no key at all" not in str(error.to_envelope())
 
 
 async def test_the_public_half_of_a_key_does_not_do(server: SshServer, keys: Keys) -> None:

@@ -1,11 +1,11 @@
 import asyncssh
 
 from everkept.errors import ReadOnly
-from everkept.files.ssh_requests import translated
+from everkept.files.ssh_requests import translate_error
 
 
 def test_an_error_about_the_folder_itself_names_it() -> None:
     denied = asyncssh.SFTPPermissionDenied("Permission denied")
-    error = translated(denied, "example.com", "", root="/home/ada/shop", writing=True)
+    error = translate_error(denied, "example.com", "", root="/home/ada/shop", writing=True)
     assert isinstance(error, ReadOnly)
     assert error.message.startswith('"/home/ada/shop" could not be written on example.com')

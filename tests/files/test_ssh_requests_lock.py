@@ -11,12 +11,12 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import StoreBusy
-from everkept.files.disk import lock_file
-from everkept.files.lease_lock import Terms
+from everkept.files.disk import build_lock_name
+from everkept.files.lease_lock import LockTerms
 from file_stores import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
 
-LOCK = lock_file("bank")
+LOCK = build_lock_name("bank")
 
 
 @pytest.fixture(params=REMOTE)
@@ -42,7 +42,7 @@ async def test_a_takeover_that_dies_before_any_request_is_taken_over(files: Fili
 async def deaths_until_none(files: Filing, mortal: Actor, claim: bytes | None = None) -> int:
     """Before each one the claim of another that died is laid there."""
     heirs = [files.store, await files.another(by_lease())]
-    impatient = await files.another(Terms(patience=0))
+    impatient = await files.another(LockTerms(patience=0))
     for request in itertools.count(1):
         shutil.rmtree(files.folder, ignore_errors=True)
         if claim is not None:

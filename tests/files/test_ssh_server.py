@@ -3,7 +3,7 @@
 import pytest
 
 from everkept.errors import InvalidInput
-from everkept.files.ssh_server import SshPlace
+from everkept.files.ssh_server import SshTarget
 
 
 @pytest.mark.parametrize(
@@ -15,24 +15,24 @@ def test_a_name_that_a_program_could_take_for_something_else_is_refused(
     name: str, field: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        SshPlace(**({"user": "ada", "host": "example.org"} | {field: name}))
+        SshTarget(**({"user": "ada", "host": "example.org"} | {field: name}))
     assert field in caught.value.facts
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536])
 def test_a_port_is_one_that_there_is(port: int) -> None:
     with pytest.raises(InvalidInput):
-        SshPlace("ada", "example.org", port)
+        SshTarget("ada", "example.org", port)
 
 
 @pytest.mark.parametrize(
     ("place", "shown"),
     [
-        (SshPlace("ada", "example.org"), "ada@example.org"),
-        (SshPlace("ada", "example.org", 2222), "ada@example.org:2222"),
-        (SshPlace("ada", "::1", 2222), "ada@[::1]:2222"),
-        (SshPlace("ada@corp", "example.org"), "ada%40corp@example.org"),
+        (SshTarget("ada", "example.org"), "ada@example.org"),
+        (SshTarget("ada", "example.org", 2222), "ada@example.org:2222"),
+        (SshTarget("ada", "::1", 2222), "ada@[::1]:2222"),
+        (SshTarget("ada@corp", "example.org"), "ada%40corp@example.org"),
     ],
 )
-def test_a_place_reads_as_in_an_address(place: SshPlace, shown: str) -> None:
+def test_a_place_reads_as_in_an_address(place: SshTarget, shown: str) -> None:
     assert str(place) == shown

@@ -2,41 +2,43 @@ import pytest
 
 from everkept.core.answers import Hops
 from everkept.core.ports import RecordStore
-from everkept.core.text import normalised
+from everkept.core.text import compute_name_key
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.entities import (
     ENTITY,
-    missing_relations,
-    names_of,
-    new_relation,
-    relations_among,
-    relations_from,
+    build_missing_relations,
+    build_relation,
+    list_relations_among,
+    list_relations_from,
+    map_names,
     walk_around,
 )
 from records import batch, entity
 
 
 async def test_a_relation_is_known_by_its_ends_and_its_verb() -> None:
-    store = await MemoryLibrary().user()
+    store = await MemoryLibrary().open_user_store()
     ends = [entity(name, variant="thing") for name in ("a", "b", "c")]
-    known = [new_relation("a", "Uses", "b", 1), new_relation("b", "owns", "c", 1)]
+    known = [build_relation("a", "Uses", "b", 1), build_relation("b", "owns", "c", 1)]
     await store.commit(batch(*ends, *known))
-    exact = await relations_from(store, ["a"])
+    exact = await list_relations_from(store, ["a"])
     assert exact == {("a", "Uses", "b"): [known[0]]}
-    assert await relations_from(store, ["a"], normalised) == {("a", "uses", "b"): [known[0]]}
+    assert await list_relations_from(store, ["a"], compute_name_key) == {
+        ("a", "uses", "b"): [known[0]]
+    }
     wanted = [("a", "uses", "b"), ("a", "Uses", "b"), ("a", "uses", "b")]
-    assert [link.verb for link in missing_relations(wanted, exact, 2)] == ["uses"]
-    assert await relations_among(store, {"a", "b"}) == [known[0]]
-    assert names_of([*ends, None]) == {"a": "a", "b": "b", "c": "c"}
+    assert [link.verb for link in build_missing_relations(wanted, exact, 2)] == ["uses"]
+    assert await list_relations_among(store, {"a", "b"}) == [known[0]]
+    assert map_names([*ends, None]) == {"a": "a", "b": "b", "c": "c"}
 
 
 @pytest.fixture
 async def store() -> RecordStore:
     """a uses b, c and d; b uses e; d owns f."""
-    made = await MemoryLibrary().user()
+    made = await MemoryLibrary().open_user_store()
     entities = [entity(name, variant="thing") for name in "abcdef"]
     edges = ["a uses b", "a uses c", "a uses d", "b uses e", "d owns f"]
-    await made.commit(batch(*entities, *(new_relation(*edge.split(), 1) for edge in edges)))
+    await made.commit(batch(*entities, *(build_relation(*edge.split(), 1) for edge in edges)))
     return made
 
 

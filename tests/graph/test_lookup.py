@@ -2,53 +2,53 @@ import pytest
 
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import AmbiguousName, NotFound
-from everkept.graph.entities import STUB, UNKNOWN_TYPE
+from everkept.graph.entities import STUB_FACETS, UNKNOWN_TYPE
 from everkept.graph.lookup import (
     BY_NAME_AND_TYPE,
-    ByExactName,
-    ByExactNameAndType,
-    Identity,
-    candidates,
+    EntityIdentity,
+    ExactNameAndTypeIdentity,
+    ExactNameIdentity,
     ensure_entities,
-    meant_among,
-    name_and_type,
-    one_each,
-    required,
+    find_candidates,
+    match_names,
+    parse_name_and_type,
+    require_entity,
+    require_unique,
 )
 from records import batch
 
-ADA = BY_NAME_AND_TYPE.new("Ada", "person", 1)
-SHIP = BY_NAME_AND_TYPE.new("Ada", "ship", 2)
-ODD = BY_NAME_AND_TYPE.new("Bob (cat)", "word", 3)
-CAT = BY_NAME_AND_TYPE.new("Bob", "cat", 4)
+ADA = BY_NAME_AND_TYPE.build_entity("Ada", "person", 1)
+SHIP = BY_NAME_AND_TYPE.build_entity("Ada", "ship", 2)
+ODD = BY_NAME_AND_TYPE.build_entity("Bob (cat)", "word", 3)
+CAT = BY_NAME_AND_TYPE.build_entity("Bob", "cat", 4)
 ALL = [ADA, SHIP, ODD, CAT]
 
 
 def test_a_name_means_by_id_then_by_name_then_by_name_and_type() -> None:
     names = [ADA.id, " ADA ", "ada (Ship)", "bob (cat)", "bob", "nobody", "ada (cat)"]
-    found = [*meant_among(ALL, names).values()]
+    found = [*match_names(ALL, names).values()]
     assert found == [[ADA], [ADA, SHIP], [SHIP], [ODD], [CAT], [], []]
 
 
 async def test_a_store_finds_the_same() -> None:
-    store = await MemoryLibrary().user()
+    store = await MemoryLibrary().open_user_store()
     await store.commit(batch(*ALL))
     names = [SHIP.id, "ada", "Ada (person)", "bob (cat)", "nobody"]
-    found = await candidates(store, names)
+    found = await find_candidates(store, names)
     assert [[record.id for record in meant] for meant in found.values()] == [
-        [record.id for record in meant] for meant in meant_among(ALL, names).values()
+        [record.id for record in meant] for meant in match_names(ALL, names).values()
     ]
 
 
 def test_a_name_that_means_two_entities_is_an_error_that_lists_them() -> None:
     with pytest.raises(AmbiguousName) as caught:
-        one_each({"Bob": [CAT], "Ada": [ADA, SHIP]})
+        require_unique({"Bob": [CAT], "Ada": [ADA, SHIP]})
     assert ADA.id in str(caught.value)
     assert SHIP.id in str(caught.value)
-    found = one_each({"Bob": [CAT], "Eve": []})
-    assert required(found, "Bob", "hint") == CAT
+    found = require_unique({"Bob": [CAT], "Eve": []})
+    assert require_entity(found, "Bob", "hint") == CAT
     with pytest.raises(NotFound, match="Eve"):
-        required(found, "Eve", "hint")
+        require_entity(found, "Eve", "hint")
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,17 @@ def test_a_name_that_means_two_entities_is_an_error_that_lists_them() -> None:
     ],
 )
 def test_a_type_stands_in_brackets_at_the_end(text: str, parts: tuple[str, str] | None) -> None:
-    assert name_and_type(text) == parts
+    assert parse_name_and_type(text) == parts
 
 
 @pytest.mark.parametrize(
-    ("identity", "count"), [(BY_NAME_AND_TYPE, 2), (ByExactName(), 3), (ByExactNameAndType(), 4)]
+    ("identity", "count"),
+    [(BY_NAME_AND_TYPE, 2), (ExactNameIdentity(), 3), (ExactNameAndTypeIdentity(), 4)],
 )
 async def test_an_identity_says_which_names_and_types_are_one_entity(
-    identity: Identity, count: int
+    identity: EntityIdentity, count: int
 ) -> None:
-    store = await MemoryLibrary().user()
+    store = await MemoryLibrary().open_user_store()
     wanted = [("Ada", "person"), ("ada", "Person"), (" Ada", "person"), ("Ada", "ship")]
     steps, meant = await ensure_entities(store, wanted, 1, identity)
     assert len(steps) == len({record.id for record in meant}) == count
@@ -80,9 +81,9 @@ async def test_an_identity_says_which_names_and_types_are_one_entity(
 
 
 async def test_of_two_stubs_the_one_with_the_exact_name_is_described() -> None:
-    store = await MemoryLibrary().user()
-    exact = ByExactName()
-    stubs = [exact.new(name, UNKNOWN_TYPE, 1, STUB) for name in ("Ada", "ada")]
+    store = await MemoryLibrary().open_user_store()
+    exact = ExactNameIdentity()
+    stubs = [exact.build_entity(name, UNKNOWN_TYPE, 1, STUB_FACETS) for name in ("Ada", "ada")]
     await store.commit(batch(*stubs))
     steps, [made] = await ensure_entities(store, [("ada", "person")], 2, exact)
     await store.commit(batch(*steps))

@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.commands import essence, is_trivial, purpose
+from everkept.hooks.commands import condense_command, find_purpose, is_trivial
 from server_processes import HANG
 
 HOSTILE = f"""
-from everkept.core.secrets import masked
+from everkept.core.secrets import mask_text
 from everkept.hooks.unhandled import end_after
-from everkept.hooks.commands import essence, is_trivial, purpose
-from everkept.hooks.commands import cleaned, outcome_of, signatures, telling_lines
+from everkept.hooks.commands import condense_command, is_trivial, find_purpose
+from everkept.hooks.commands import clean_output, compute_signatures
+from everkept.hooks.commands import extract_error_lines, find_outcome
 from everkept.hooks.events import HookEvent
 end_after({HANG})
 commands = [
@@ -31,7 +32,7 @@ commands = [
     "a|" * 5000,
 ]
 for command in commands:
-    essence(command), is_trivial(command), purpose(command)
+    condense_command(command), is_trivial(command), find_purpose(command)
 outputs = [
     "error " + "1" * 19000,
     "error[" + "a" * 19000,
@@ -46,9 +47,9 @@ outputs = [
     "0x" * 9000,
 ]
 for output in outputs:
-    text = cleaned(output)
-    signatures(telling_lines(masked(text)[0]))
-    outcome_of(HookEvent("PostToolUse", tool_response=output), "test")
+    text = clean_output(output)
+    compute_signatures(extract_error_lines(mask_text(text)[0]))
+    find_outcome(HookEvent("PostToolUse", tool_response=output), "test")
 """
 
 PURPOSES = {
@@ -98,7 +99,7 @@ PURPOSES = {
 def test_a_command_is_known_by_the_program_that_does_the_work(
     command: str, wanted: str | None
 ) -> None:
-    assert purpose(command) == wanted
+    assert find_purpose(command) == wanted
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_whatever_does_something_is_not(command: str) -> None:
     ],
 )
 def test_where_it_runs_and_what_becomes_of_its_output_makes_no_other_command(command: str) -> None:
-    assert essence(command) == "pytest -q"
+    assert condense_command(command) == "pytest -q"
 
 
 @pytest.mark.parametrize(
@@ -150,18 +151,18 @@ def test_where_it_runs_and_what_becomes_of_its_output_makes_no_other_command(com
     ],
 )
 def test_what_ends_a_script_is_not_what_was_run(command: str, wanted: str) -> None:
-    assert essence(command) == wanted
+    assert condense_command(command) == wanted
     assert not is_trivial(command)
 
 
 def test_what_is_quoted_stays_as_it_is() -> None:
-    assert essence("git commit -m 'a; b > c | d'") == "git commit -m 'a; b > c | d'"
+    assert condense_command("git commit -m 'a; b > c | d'") == "git commit -m 'a; b > c | d'"
 
 
 @given(st.text(alphabet="ab '\"\\|&;<>$(){}\n#=-./", max_size=60) | st.text(max_size=60))
 def test_any_text_can_be_read_and_its_essence_has_no_other(command: str) -> None:
-    assert essence(essence(command)) == essence(command)
-    assert purpose(command) is None or not is_trivial(command)
+    assert condense_command(condense_command(command)) == condense_command(command)
+    assert find_purpose(command) is None or not is_trivial(command)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_any_text_can_be_read_and_its_essence_has_no_other(command: str) -> None
     ],
 )
 def test_what_a_program_is_given_to_read_is_no_command(command: str, wanted: str) -> None:
-    assert essence(command) == wanted
+    assert condense_command(command) == wanted
 
 
 def test_no_command_and_no_output_takes_longer_than_its_length_allows() -> None:

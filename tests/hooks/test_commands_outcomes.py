@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.text import forbidden_in_text
+from everkept.core.text import find_forbidden
 from everkept.hooks.commands import (
-    LONGEST_LINE,
-    MOST_LINES,
-    outcome_of,
-    signatures,
-    telling_lines,
+    MAX_ERROR_LINES,
+    MAX_LINE_CHARACTERS,
+    compute_signatures,
+    extract_error_lines,
+    find_outcome,
 )
 from everkept.hooks.events import HookEvent
 
@@ -22,7 +22,7 @@ def ran(response: Any, **more: Any) -> HookEvent:
 
 
 def failed(event: HookEvent, purpose: str | None = None) -> bool | None:
-    outcome = outcome_of(event, purpose)
+    outcome = find_outcome(event, purpose)
     return None if outcome is None else outcome.failed
 
 
@@ -49,7 +49,7 @@ def test_what_a_client_calls_a_failure_is_one() -> None:
     ],
 )
 def test_what_was_stopped_refused_or_goes_on_is_neither(event: HookEvent) -> None:
-    assert outcome_of(event, "test") is None
+    assert find_outcome(event, "test") is None
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_lines_that_tell_why_are_found_among_many() -> None:
         "=== 1 failed in 0.1s ===\n"
     )
     event = HookEvent("PostToolUseFailure", error=f"Exit code 1\n{output}")
-    outcome = outcome_of(event, "test")
+    outcome = find_outcome(event, "test")
     assert outcome is not None
-    assert telling_lines(outcome.output) == [
+    assert extract_error_lines(outcome.output) == [
         "E       assert 3 == 5",
         "FAILED tests/test_login.py::test_login - assert 3 == 5",
         "=== 1 failed in 0.1s ===",
@@ -109,27 +109,29 @@ def test_the_lines_that_tell_why_are_found_among_many() -> None:
 
 
 def test_without_telling_lines_the_last_ones_are_taken() -> None:
-    assert telling_lines("Exit code 3\na\nb\n\nc\nd\n") == ["b", "c", "d"]
-    assert telling_lines("") == []
+    assert extract_error_lines("Exit code 3\na\nb\n\nc\nd\n") == ["b", "c", "d"]
+    assert extract_error_lines("") == []
 
 
 def test_a_failure_is_known_again_whatever_its_numbers() -> None:
     first = ["TypeError: bad value at line 12 of login.py", "=== 1 failed in 0.1s ==="]
     again = ["TypeError: bad value at line 40 of login.py", "=== 1 failed in 9.9s ==="]
-    assert signatures(first) == signatures(again) != set()
-    assert signatures(["boom", "=== 2 failed in 1s ===", "Tests: 1 failed, 3 passed"]) == set()
-    assert signatures(["migration 0042 failed: no such column"]) != set()
+    assert compute_signatures(first) == compute_signatures(again) != set()
+    assert (
+        compute_signatures(["boom", "=== 2 failed in 1s ===", "Tests: 1 failed, 3 passed"]) == set()
+    )
+    assert compute_signatures(["migration 0042 failed: no such column"]) != set()
 
 
 @given(st.text(max_size=200), st.integers(0, 400))
 def test_an_output_of_any_length_gives_few_short_lines(text: str, times: int) -> None:
     event = ran({"stdout": (text + "\nError: it broke\n") * times, "exit_code": 1})
-    outcome = outcome_of(event, None)
+    outcome = find_outcome(event, None)
     assert outcome is not None
-    lines = telling_lines(outcome.output)
-    assert len(lines) <= MOST_LINES
-    assert all(0 < len(line) <= LONGEST_LINE for line in lines)
-    assert not any(forbidden_in_text(line) for line in lines)
+    lines = extract_error_lines(outcome.output)
+    assert len(lines) <= MAX_ERROR_LINES
+    assert all(0 < len(line) <= MAX_LINE_CHARACTERS for line in lines)
+    assert not any(find_forbidden(line) for line in lines)
 
 
 @given(
@@ -145,5 +147,5 @@ def test_an_output_of_any_length_gives_few_short_lines(text: str, times: int) ->
     )
 )
 def test_a_response_of_any_shape_is_read(response: Any) -> None:
-    outcome = outcome_of(ran(response, folder=Path("x")), "test")
+    outcome = find_outcome(ran(response, folder=Path("x")), "test")
     assert outcome is None or isinstance(outcome.output, str)

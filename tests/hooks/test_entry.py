@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.entries import EVENTS, TIMEOUT
+from everkept.clients.entries import HOOK_EVENTS, HOOK_TIMEOUT_SECONDS
 from everkept.errors import InvalidInput
 from everkept.hooks.entry import (
-    LAST_WORDS,
-    LIMIT,
-    LIMITS,
-    Call,
-    handler_of,
-    parsed,
+    DEFAULT_SECONDS,
+    EVENT_SECONDS,
+    FINISH_SECONDS,
+    HookCall,
+    load_handler,
+    parse_arguments,
 )
-from everkept.settings import files_folder, load
+from everkept.settings import find_files_folder, read_settings
 from hook_processes import KNOWN, Hooks, listed, remember
 
 SIGNED_IN = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
@@ -25,60 +25,62 @@ PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 @pytest.mark.parametrize(
     ("argv", "call"),
     [
-        ([], Call("", {})),
-        (["SessionStart"], Call("SessionStart", {})),
-        (["X", "--data-dir", "/d"], Call("X", {"data_dir": "/d"})),
-        (["--data-dir=/d=e", "X"], Call("X", {"data_dir": "/d=e"})),
-        (["X", "--project", "--odd"], Call("X", {"project": "--odd"})),
-        (["X", "--json"], Call("X", {})),
-        (["X", "--config="], Call("X", {"config": ""})),
-        (["X", "--log-level"], Call("X", {"log_level": ""})),
-        (["X", "--engine=surreal"], Call("X", {"engine": "surreal"})),
-        (["X", "--database-url", "ws://a"], Call("X", {"database_url": "ws://a"})),
-        (["X", "--database-user", "root"], Call("X", {"database_user": "root"})),
-        (["--worker", "--path", "/p"], Call("", {"path": "/p"}, is_worker=True)),
+        ([], HookCall("", {})),
+        (["SessionStart"], HookCall("SessionStart", {})),
+        (["X", "--data-dir", "/d"], HookCall("X", {"data_dir": "/d"})),
+        (["--data-dir=/d=e", "X"], HookCall("X", {"data_dir": "/d=e"})),
+        (["X", "--project", "--odd"], HookCall("X", {"project": "--odd"})),
+        (["X", "--json"], HookCall("X", {})),
+        (["X", "--config="], HookCall("X", {"config": ""})),
+        (["X", "--log-level"], HookCall("X", {"log_level": ""})),
+        (["X", "--engine=surreal"], HookCall("X", {"engine": "surreal"})),
+        (["X", "--database-url", "ws://a"], HookCall("X", {"database_url": "ws://a"})),
+        (["X", "--database-user", "root"], HookCall("X", {"database_user": "root"})),
+        (["--worker", "--path", "/p"], HookCall("", {"path": "/p"}, is_worker=True)),
     ],
 )
-def test_arguments_are_read_in_any_order(argv: list[str], call: Call) -> None:
-    assert parsed(argv) == call
+def test_arguments_are_read_in_any_order(argv: list[str], call: HookCall) -> None:
+    assert parse_arguments(argv) == call
 
 
 @pytest.mark.parametrize("argv", [["X", "Y"], ["--unknown"], ["-v", "X"], ["X", "--yaml"]])
 def test_what_it_does_not_know_is_refused(argv: list[str]) -> None:
     with pytest.raises(InvalidInput):
-        parsed(argv)
+        parse_arguments(argv)
 
 
 @pytest.mark.parametrize(
     ("event", "name"),
     [
-        ("SessionStart", "session_start"),
-        ("UserPromptSubmit", "user_prompt"),
-        ("PostToolUse", "tool_used"),
-        ("PostToolUseFailure", "tool_used"),
-        ("PreCompact", "leaving"),
-        ("SessionEnd", "leaving"),
+        ("SessionStart", "handle_session_start"),
+        ("UserPromptSubmit", "handle_user_prompt"),
+        ("PostToolUse", "handle_tool_use"),
+        ("PostToolUseFailure", "handle_tool_use"),
+        ("PreCompact", "handle_session_end"),
+        ("SessionEnd", "handle_session_end"),
     ],
 )
 def test_each_event_has_its_handler(event: str, name: str) -> None:
-    handler = handler_of(event)
+    handler = load_handler(event)
     assert handler is not None
     assert handler.__name__ == name
 
 
 @pytest.mark.parametrize("event", ["", "Stop", "sessionstart", "PreToolUse", "../x"])
 def test_other_events_have_none(event: str) -> None:
-    assert handler_of(event) is None
+    assert load_handler(event) is None
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", HOOK_EVENTS)
 def test_a_hook_ends_itself_before_a_client_ends_it(event: str) -> None:
     of_plugin = [
         hook["timeout"]
         for group in json.loads(PLUGIN.read_text("utf-8"))["hooks"][event]
         for hook in group["hooks"]
     ]
-    assert LIMITS.get(event, LIMIT) + LAST_WORDS < min(TIMEOUT, *of_plugin)
+    assert EVENT_SECONDS.get(event, DEFAULT_SECONDS) + FINISH_SECONDS < min(
+        HOOK_TIMEOUT_SECONDS, *of_plugin
+    )
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(
     hooks: Hooks, tmp_path: Path, address: str
 ) -> None:
     flags = {"data_dir": tmp_path / "elsewhere", "database_url": address, "config": "none"}
-    copy = files_folder(load(flags, SIGNED_IN))
+    copy = find_files_folder(read_settings(flags, SIGNED_IN))
     assert copy is not None
     copy.parent.mkdir(parents=True)
     hooks.data.rename(copy)

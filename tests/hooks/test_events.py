@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
-from everkept.hooks.events import HookEvent, event_from, facts_from, name_of
+from everkept.hooks.events import HookEvent, build_event, get_event_name, parse_input
 
 
 def told(**facts: Any) -> Mapping[str, Any]:
-    return facts_from(json.dumps(facts).encode())
+    return parse_input(json.dumps(facts).encode())
 
 
 def test_an_event_has_what_it_was_told() -> None:
-    event = event_from(
+    event = build_event(
         "PostToolUse",
         told(
             session_id="8a3e",
@@ -53,25 +53,25 @@ def test_an_event_has_what_it_was_told() -> None:
     ],
 )
 def test_both_names_of_a_field_are_known(facts: dict[str, Any], field: str, value: Any) -> None:
-    assert getattr(event_from("X", told(**facts)), field) == value
+    assert getattr(build_event("X", told(**facts)), field) == value
 
 
 def test_the_name_of_the_command_line_counts_before_the_events_own() -> None:
-    assert name_of("PreCompact", told(hook_event_name="Stop")) == "PreCompact"
-    assert name_of("", told(hook_event_name="Stop")) == "Stop"
-    assert name_of("", told()) == ""
+    assert get_event_name("PreCompact", told(hook_event_name="Stop")) == "PreCompact"
+    assert get_event_name("", told(hook_event_name="Stop")) == "Stop"
+    assert get_event_name("", told()) == ""
 
 
 @pytest.mark.parametrize("wrong", [None, 7, 1.5, True, ["a"], {"a": "b"}])
 def test_what_has_another_type_counts_as_not_said(wrong: Any) -> None:
     texts = ("session_id", "cwd", "transcript_path", "source", "prompt", "tool_name", "error")
     facts = dict.fromkeys((*texts, "reason", "hook_event_name"), wrong)
-    assert event_from("X", told(**facts)) == HookEvent("X")
+    assert build_event("X", told(**facts)) == HookEvent("X")
 
 
 @pytest.mark.parametrize("wrong", [None, 7, "text", ["a"]])
 def test_the_input_of_a_tool_is_an_object_or_nothing(wrong: Any) -> None:
-    assert event_from("X", told(tool_input=wrong)).tool_input == {}
+    assert build_event("X", told(tool_input=wrong)).tool_input == {}
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_the_input_of_a_tool_is_an_object_or_nothing(wrong: Any) -> None:
 )
 def test_what_is_no_object_is_refused_without_quoting_it(bad: bytes) -> None:
     with pytest.raises(InvalidInput) as caught:
-        facts_from(bad)
+        parse_input(bad)
     assert "nonsense" not in str(caught.value)
 
 
 def test_half_a_character_becomes_a_question_mark_wherever_it_is() -> None:
     facts = {"prompt": "a\ud800", "tool_input": {"b\udfff": ["c\ud800", [{"d": "e\udc00"}]]}}
-    event = event_from("X", told(**facts))
+    event = build_event("X", told(**facts))
     assert event.prompt == "a?"
     assert event.tool_input == {"b?": ["c?", [{"d": "e?"}]]}
 
 
 def test_a_path_with_a_zero_in_it_is_none() -> None:
-    assert event_from("X", told(cwd="/a\0b")).folder is None
+    assert build_event("X", told(cwd="/a\0b")).folder is None
 
 
 texts = st.text(st.characters(exclude_categories=()))  # half characters too
@@ -109,7 +109,7 @@ names = st.sampled_from(
 
 @given(st.dictionaries(names, values))
 def test_any_object_becomes_an_event_whose_texts_can_be_stored(facts: dict[str, Any]) -> None:
-    event = event_from("X", told(**facts))
+    event = build_event("X", told(**facts))
     for text in (event.session, event.prompt, event.error, str(event.folder)):
         text.encode("utf-8")
     json.dumps(dict(event.tool_input), ensure_ascii=False).encode("utf-8")

@@ -8,17 +8,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.context_text import token_count
+from everkept.core.context_text import count_tokens
 from everkept.core.records import Record
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.prompt_evidence import (
-    CUT_SECRET,
-    LONGEST,
-    LONGEST_READ,
+    MAX_EVIDENCE_CHARACTERS,
+    MAX_READ_CHARACTERS,
     MEMORY,
     NOTICE,
-    Find,
-    context_of,
+    SECRET_MARGIN_CHARACTERS,
+    PromptEvidence,
+    build_evidence_block,
 )
 from examples import examples
 from prompts import HERE, Past
@@ -31,14 +31,18 @@ FRAME = re.compile(
 )
 
 
-def find(text: str = "We use Redis.", kind: str = TURN, title: str = "", **more: Any) -> Find:
+def find(
+    text: str = "We use Redis.", kind: str = TURN, title: str = "", **more: Any
+) -> PromptEvidence:
     fields: dict[str, Any] = {"id": f"{kind}_1", "scope": HERE, "author": "assistant"} | more
     record = Record(kind=kind, created_at=DAY_ONE, updated_at=DAY_ONE, text=text, **fields)
-    return Find(record, "project" if kind == MEMORY else "history", 1.0, 1.0, 3, title)
+    return PromptEvidence(record, "project" if kind == MEMORY else "history", 1.0, 1.0, 3, title)
 
 
-def context(*finds: Find, budget: int = 1_500, query: str = "redis", briefly: bool = False) -> str:
-    made = context_of(finds, query, budget=budget, now=NOW, briefly=briefly)
+def context(
+    *finds: PromptEvidence, budget: int = 1_500, query: str = "redis", briefly: bool = False
+) -> str:
+    made = build_evidence_block(finds, query, budget=budget, now=NOW, briefly=briefly)
     return made.text if made else ""
 
 
@@ -73,7 +77,9 @@ def test_secrets_are_masked_also_in_titles_and_at_a_cut() -> None:
     assert secret not in shown
     assert "[masked: " in shown
     # Wherever the reading of a long text ends, no half of a secret is left over.
-    for before in range(LONGEST_READ - 40, LONGEST_READ + CUT_SECRET + 40, 20):
+    for before in range(
+        MAX_READ_CHARACTERS - 40, MAX_READ_CHARACTERS + SECRET_MARGIN_CHARACTERS + 40, 20
+    ):
         long = ("word " * before)[: before - 1] + f" {secret} " + "word " * 500
         assert secret[:6] not in context(find(long, id="long"), query=secret[:8])
 
@@ -105,7 +111,11 @@ def test_where_nothing_fits_nothing_is_given() -> None:
 
 def test_it_never_gets_longer_than_a_client_shows() -> None:
     finds = [find(f"Redis number {n} is here. " * 200, id=f"turn_{n}") for n in range(12)]
-    assert LONGEST / 2 < len(context(*finds, budget=100_000)) <= LONGEST
+    assert (
+        MAX_EVIDENCE_CHARACTERS / 2
+        < len(context(*finds, budget=100_000))
+        <= MAX_EVIDENCE_CHARACTERS
+    )
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=300)
@@ -130,12 +140,12 @@ records = st.builds(
 def test_any_records_stay_within_budget_and_length_fenced_and_once(
     found: list[tuple[Record, str]], budget: int, query: str
 ) -> None:
-    finds = [Find(record, "history", 1.0, 1.0, 1, title) for record, title in found]
-    made = context_of(finds, query, budget=budget, now=NOW)
+    finds = [PromptEvidence(record, "history", 1.0, 1.0, 1, title) for record, title in found]
+    made = build_evidence_block(finds, query, budget=budget, now=NOW)
     if made is None:
         return
-    assert token_count(made.text) <= budget
-    assert len(made.text) <= LONGEST
+    assert count_tokens(made.text) <= budget
+    assert len(made.text) <= MAX_EVIDENCE_CHARACTERS
     frame = FRAME.fullmatch(made.text)
     assert frame is not None
     assert "</memories" not in frame["body"]
@@ -174,7 +184,7 @@ def test_over_any_prompts_of_a_session_nothing_is_given_twice(
         assert len(set(shown)) == len(shown)
         hints = [each for each in answers if each.startswith("Everkept: ")]
         assert len(set(hints)) == len(hints)
-        assert all(token_count(each) <= budget for each in answers)
+        assert all(count_tokens(each) <= budget for each in answers)
 
 
 def _mark(text: str) -> str:

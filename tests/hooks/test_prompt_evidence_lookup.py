@@ -3,17 +3,23 @@
 from pathlib import Path
 from typing import Any
 
-from everkept.core.records import Record, Where
-from everkept.core.runtime import driven
+from everkept.core.records import Record, RecordFilter
+from everkept.core.runtime import run_without_loop
 from everkept.core.transcripts import USER
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
+from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.hooks import prompt_evidence
 from everkept.hooks.events import HookEvent
-from everkept.hooks.prompt_evidence import MOST_ROWS, Asked, Folders, Found, look
-from everkept.language.telling_words import telling_words
+from everkept.hooks.prompt_evidence import (
+    MAX_INDEX_ROWS,
+    EvidenceQuery,
+    EvidenceResult,
+    search_evidence,
+)
+from everkept.hooks.workspace import ProjectFolders
+from everkept.language.telling_words import find_telling_words
 from everkept.settings import Settings
 from prompts import ELSEWHERE, HERE, NOW, SESSION, Past, shop
 from records import batch
@@ -21,13 +27,15 @@ from records import batch
 ANSWER = "The sharding of the ledger is done by the customer's region, in eight shards."
 
 
-def found(past: Past, text: str, where: str = HERE, *, everywhere: bool = False) -> Found:
+def found(past: Past, text: str, where: str = HERE, *, everywhere: bool = False) -> EvidenceResult:
     event = HookEvent("UserPromptSubmit", SESSION, Path(where))
-    asked = Asked(telling_words(text), error=telling_words(text), everywhere=everywhere)
-    return driven(look(past.library, event, past.around().settings, asked))
+    asked = EvidenceQuery(
+        find_telling_words(text), error=find_telling_words(text), everywhere=everywhere
+    )
+    return run_without_loop(search_evidence(past.library, event, past.around().settings, asked))
 
 
-def texts(looked: Found) -> list[str]:
+def texts(looked: EvidenceResult) -> list[str]:
     return [find.record.text for find in looked.finds]
 
 
@@ -117,10 +125,10 @@ def test_other_projects_do_not_count_where_a_memory_was_found(past: Past) -> Non
 
 
 def test_nothing_of_a_project_that_is_switched_off_is_found(past: Past) -> None:
-    blog = driven(past.library.create("blog", ""))
-    driven(past.library.assign_workspace(str(Path(ELSEWHERE)), blog))
+    blog = run_without_loop(past.library.create("blog", ""))
+    run_without_loop(past.library.link_workspace(str(Path(ELSEWHERE)), blog))
     assert found(past, "akismet filter comments", everywhere=True).finds
-    driven(past.library.switch("blog", off=True))
+    run_without_loop(past.library.set_off("blog", off=True))
     assert found(past, "akismet filter comments", everywhere=True).finds == ()
 
 
@@ -128,12 +136,12 @@ def test_what_is_off_takes_no_place_among_the_best(past: Past) -> None:
     sharded = [(f"How is ledger {n} sharded?", f"By region: {ANSWER}") for n in range(60)]
     past.say("Sharding", 1, sharded, where="/home/dev/secret")
     past.say("Blog", 30, [("Is the ledger of the blog sharded?", ANSWER)], where=ELSEWHERE)
-    secret = driven(past.library.create("secret", ""))
-    driven(past.library.assign_workspace(str(Path("/home/dev/secret")), secret))
+    secret = run_without_loop(past.library.create("secret", ""))
+    run_without_loop(past.library.link_workspace(str(Path("/home/dev/secret")), secret))
     question = "ledger sharding region"
     looked = found(past, question, everywhere=True)
     assert {find.record.scope for find in looked.finds} == {"/home/dev/secret"}
-    driven(past.library.switch("secret", off=True))
+    run_without_loop(past.library.set_off("secret", off=True))
     looked = found(past, question, everywhere=True)
     assert [find.record.scope for find in looked.finds] == [ELSEWHERE]
 
@@ -142,7 +150,7 @@ def test_a_folder_that_is_off_has_no_past(past: Past) -> None:
     past.remember("The ledger is sharded")  # makes the project
     question = "stripe webhook twice charge"
     assert any(find.shelf == "history" for find in found(past, question).finds)
-    driven(past.library.switch("shop-api", off=True))
+    run_without_loop(past.library.set_off("shop-api", off=True))
     looked = found(past, question)
     assert all(find.shelf != "history" for find in looked.finds)
 
@@ -173,7 +181,7 @@ def test_memories_that_are_past_or_of_other_sessions_are_not_found(tmp_path: Pat
 
 
 def test_an_archived_project_gives_nothing_and_takes_nothing_down(past: Past) -> None:
-    driven(past.library.archive("shop-api"))
+    run_without_loop(past.library.archive("shop-api"))
     assert found(past, "launchdarkly feature flags").finds == ()
     assert found(past, "trigram similarity threshold").finds
 
@@ -201,14 +209,14 @@ def test_in_a_long_text_words_that_are_far_apart_do_not_count_together(tmp_path:
 async def test_over_sqlite_it_finds_what_it_finds_in_memory(tmp_path: Path) -> None:
     past = shop(tmp_path)
     library = SqliteLibrary(tmp_path / "data")
-    history = await library.history()
-    await history.commit(batch(*await past.history.scan(Where())))
+    history = await library.open_history_store()
+    await history.commit(batch(*await past.history.scan(RecordFilter())))
     await library.close()
-    room = SqliteReadingRoom(tmp_path / "data")
+    room = SqliteReadOnlyLibrary(tmp_path / "data")
     event = HookEvent("UserPromptSubmit", SESSION, Path(HERE))
     for text in ("limit logins redis", "stripe webhook twice", "orders partition month"):
-        asked = Asked(telling_words(text))
-        there = driven(look(room, event, past.around().settings, asked))
+        asked = EvidenceQuery(find_telling_words(text))
+        there = run_without_loop(search_evidence(room, event, past.around().settings, asked))
         here = found(past, text)
         assert there.finds[0].record.id == here.finds[0].record.id
     await room.close()
@@ -216,17 +224,19 @@ async def test_over_sqlite_it_finds_what_it_finds_in_memory(tmp_path: Path) -> N
 
 async def test_words_that_nearly_every_record_has_are_not_ranked(tmp_path: Path) -> None:
     library = SqliteLibrary(tmp_path)
-    history = await library.history()
+    history = await library.open_history_store()
     common: dict[str, Any] = {"kind": TURN, "created_at": NOW, "updated_at": NOW, "scope": HERE}
-    texts = [f"worker {'drained' if n % 50 else 'stuck'} queue" for n in range(MOST_ROWS + 100)]
+    texts = [
+        f"worker {'drained' if n % 50 else 'stuck'} queue" for n in range(MAX_INDEX_ROWS + 100)
+    ]
     await history.commit(batch(*(Record(f"t{n}", text=t, **common) for n, t in enumerate(texts))))
     await library.close()
-    room = SqliteReadingRoom(tmp_path)
+    room = SqliteReadOnlyLibrary(tmp_path)
     event = HookEvent("UserPromptSubmit", SESSION, Path(HERE))
 
     def texts_for(text: str) -> set[str]:
-        asked = Asked(telling_words(text))
-        looked = driven(look(room, event, Settings(tmp_path), asked))
+        asked = EvidenceQuery(find_telling_words(text))
+        looked = run_without_loop(search_evidence(room, event, Settings(tmp_path), asked))
         return {find.record.text for find in looked.finds}
 
     assert texts_for("worker queue") == set()
@@ -240,7 +250,10 @@ def test_the_folders_of_a_repository_are_those_at_and_below_its_root(tmp_path: P
     (root / "web").mkdir()
     known = [str(root), str(root / "web"), str(tmp_path / "shop-2"), str(tmp_path), ""]
     for inside in (root, root / "web"):
-        assert Folders.around(inside).among(known) == (str(root), str(root / "web"))
+        assert ProjectFolders.from_folder(inside).select_scopes(known) == (
+            str(root),
+            str(root / "web"),
+        )
 
 
 def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -> None:
@@ -248,20 +261,25 @@ def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -
     (main / ".git" / "worktrees" / "tree").mkdir(parents=True)
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {main / '.git' / 'worktrees' / 'tree'}\n", "utf-8")
-    assert set(Folders.around(tree).among([str(main), str(tree)])) == {str(main), str(tree)}
-    assert Folders.around(main).among([str(main), str(tree)]) == (str(main),)
+    assert set(ProjectFolders.from_folder(tree).select_scopes([str(main), str(tree)])) == {
+        str(main),
+        str(tree),
+    }
+    assert ProjectFolders.from_folder(main).select_scopes([str(main), str(tree)]) == (str(main),)
 
 
 def test_case_and_separators_do_not_tell_folders_apart(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     other = str(tmp_path).upper().replace("/", "\\") + "\\"
-    assert Folders.around(tmp_path).among([other]) == (other,)
+    assert ProjectFolders.from_folder(tmp_path).select_scopes([other]) == (other,)
 
 
 def test_the_home_folder_is_a_project_only_by_itself() -> None:
     home = Path.home().resolve()
-    assert Folders.around(home).among([str(home), str(home / "shop")]) == (str(home),)
+    assert ProjectFolders.from_folder(home).select_scopes([str(home), str(home / "shop")]) == (
+        str(home),
+    )
 
 
 def test_nowhere_is_no_folder() -> None:
-    assert Folders.around(None).among(["/home/dev", ""]) == ()
+    assert ProjectFolders.from_folder(None).select_scopes(["/home/dev", ""]) == ()

@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.hooks.prompts import (
-    HEAD,
-    MOST_ERROR_WORDS,
-    TAIL,
-    Signals,
-    asks_how_to,
-    complexity,
-    error_lines,
-    error_words,
+    HEAD_CHARACTERS,
+    MAX_ERROR_WORDS,
+    TAIL_CHARACTERS,
+    PromptSignals,
+    compute_complexity,
+    extract_error_lines,
+    extract_error_words,
+    find_reason,
     is_debugging,
-    part_read,
-    plain_error,
-    read,
-    reason_to_suggest,
-    wants_new_feature,
+    is_feature_request,
+    is_how_to,
+    normalize_error,
+    parse_prompt,
+    shorten_prompt,
 )
 
 
@@ -38,39 +38,39 @@ from everkept.hooks.prompts import (
     ],
 )
 def test_a_trivial_prompt_is_not_read_on(prompt: str) -> None:
-    assert read(prompt) is None
+    assert parse_prompt(prompt) is None
 
 
 def test_a_path_is_no_command() -> None:
-    assert read("/srv/app/redis.conf has a wrong password policy for replicas") is not None
+    assert parse_prompt("/srv/app/redis.conf has a wrong password policy for replicas") is not None
 
 
 def test_three_telling_words_are_needed_two_with_a_hint_and_one_with_a_question_for_it() -> None:
-    assert read("redis replicas") is None
-    assert read("redis replicas sentinel") is not None
-    assert read("redis again") is None
-    assert read("redis replicas again") is not None
-    assert read("how did we replicate redis before") is not None
-    assert read("how did we do it before") is None
-    assert read("wie haben wir das letztes Mal gemacht?") is None
-    assert read("AssertionError: assert 1 == 2") is not None
+    assert parse_prompt("redis replicas") is None
+    assert parse_prompt("redis replicas sentinel") is not None
+    assert parse_prompt("redis again") is None
+    assert parse_prompt("redis replicas again") is not None
+    assert parse_prompt("how did we replicate redis before") is not None
+    assert parse_prompt("how did we do it before") is None
+    assert parse_prompt("wie haben wir das letztes Mal gemacht?") is None
+    assert parse_prompt("AssertionError: assert 1 == 2") is not None
 
 
 def test_a_question_for_all_that_was_done_has_no_words() -> None:
-    reading = read("what did we do yesterday?")
+    reading = parse_prompt("what did we do yesterday?")
     assert reading is not None
     assert reading.words == ()
 
 
 def test_a_short_topic_is_told_by_the_rest_of_the_prompt() -> None:
-    reading = read("Which queue did we pick for the newsletter mailer?")
+    reading = parse_prompt("Which queue did we pick for the newsletter mailer?")
     assert reading is not None
     assert [word.text for word in reading.words] == ["queue", "newsletter", "mailer"]
 
 
 def test_a_long_prompt_is_read_in_parts_and_so_is_its_error() -> None:
     log = "\n".join(f"step {n} of nightly reindex done" for n in range(5_000))
-    reading = read(f"{log}\nReindexError: shard seven went missing")
+    reading = parse_prompt(f"{log}\nReindexError: shard seven went missing")
     assert reading is not None
     assert len(reading.prompt) < 5_000
     assert reading.is_debugging
@@ -79,8 +79,8 @@ def test_a_long_prompt_is_read_in_parts_and_so_is_its_error() -> None:
 
 def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
     prompt = "begin " + "x" * 100_000 + " end"
-    part = part_read(prompt)
-    assert len(part) <= HEAD + TAIL + 1
+    part = shorten_prompt(prompt)
+    assert len(part) <= HEAD_CHARACTERS + TAIL_CHARACTERS + 1
     assert part.startswith("begin ")
     assert part.endswith(" end")
 
@@ -88,30 +88,30 @@ def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
 @pytest.mark.parametrize(
     ("above", "reason"),
     [
-        (Signals(similarity_to_past=0.701), "similar work"),
-        (Signals(asking_how_to=True, complexity=0.501), "how to"),
-        (Signals(debugging=True, error_similarity=0.601), "similar error"),
-        (Signals(new_feature=True, domain_overlap=0.501), "related feature"),
+        (PromptSignals(similarity_to_past=0.701), "similar work"),
+        (PromptSignals(asking_how_to=True, complexity=0.501), "how to"),
+        (PromptSignals(debugging=True, error_similarity=0.601), "similar error"),
+        (PromptSignals(new_feature=True, domain_overlap=0.501), "related feature"),
     ],
 )
-def test_above_its_bound_a_condition_is_a_reason(above: Signals, reason: str) -> None:
-    assert reason_to_suggest(above) == reason
+def test_above_its_bound_a_condition_is_a_reason(above: PromptSignals, reason: str) -> None:
+    assert find_reason(above) == reason
 
 
 @pytest.mark.parametrize(
     "at_most",
     [
-        Signals(similarity_to_past=0.7),
-        Signals(asking_how_to=True, complexity=0.5),
-        Signals(debugging=True, error_similarity=0.6),
-        Signals(new_feature=True, domain_overlap=0.5),
+        PromptSignals(similarity_to_past=0.7),
+        PromptSignals(asking_how_to=True, complexity=0.5),
+        PromptSignals(debugging=True, error_similarity=0.6),
+        PromptSignals(new_feature=True, domain_overlap=0.5),
         # A number alone is no reason where a sign must go with it.
-        Signals(complexity=1.0, error_similarity=1.0, domain_overlap=1.0),
-        Signals(asking_how_to=True, debugging=True, new_feature=True),
+        PromptSignals(complexity=1.0, error_similarity=1.0, domain_overlap=1.0),
+        PromptSignals(asking_how_to=True, debugging=True, new_feature=True),
     ],
 )
-def test_at_its_bound_or_without_its_sign_it_is_none(at_most: Signals) -> None:
-    assert reason_to_suggest(at_most) is None
+def test_at_its_bound_or_without_its_sign_it_is_none(at_most: PromptSignals) -> None:
+    assert find_reason(at_most) is None
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_at_its_bound_or_without_its_sign_it_is_none(at_most: Signals) -> None:
     ],
 )
 def test_asking_how_something_is_done(prompt: str) -> None:
-    assert asks_how_to(prompt)
+    assert is_how_to(prompt)
 
 
 @pytest.mark.parametrize("prompt", ["How are you?", "However it goes", "Show the keys", "Do it"])
 def test_not_asking_how_something_is_done(prompt: str) -> None:
-    assert not asks_how_to(prompt)
+    assert not is_how_to(prompt)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_not_debugging(prompt: str) -> None:
     ],
 )
 def test_wanting_a_new_feature(prompt: str) -> None:
-    assert wants_new_feature(prompt)
+    assert is_feature_request(prompt)
 
 
 @pytest.mark.parametrize(
@@ -181,31 +181,35 @@ def test_wanting_a_new_feature(prompt: str) -> None:
     ["Fix the export", "Rename it", "make it blue", "Why add a flag?", "Explain the new flow"],
 )
 def test_not_wanting_a_new_feature(prompt: str) -> None:
-    assert not wants_new_feature(prompt)
+    assert not is_feature_request(prompt)
 
 
 def test_complexity_grows_with_length_names_files_and_clauses() -> None:
     plain = "How do I refresh the token"
-    assert complexity("") == 0
-    assert complexity(plain) < complexity(f"{plain} that the other program has given me now")
-    assert complexity(plain) < complexity(f"{plain} refresh_token")
-    assert complexity(f"{plain} refresh_token") < complexity(f"{plain} auth/session.py")
-    assert complexity(plain) < complexity(f"{plain} when it is old")
-    assert complexity("How do I limit logins?") < 0.5
+    assert compute_complexity("") == 0
+    assert compute_complexity(plain) < compute_complexity(
+        f"{plain} that the other program has given me now"
+    )
+    assert compute_complexity(plain) < compute_complexity(f"{plain} refresh_token")
+    assert compute_complexity(f"{plain} refresh_token") < compute_complexity(
+        f"{plain} auth/session.py"
+    )
+    assert compute_complexity(plain) < compute_complexity(f"{plain} when it is old")
+    assert compute_complexity("How do I limit logins?") < 0.5
     hard = (
         "How do I refresh the access token in auth/session.py without logging the user out, when "
         "two tabs ask for it at the same time?"
     )
-    assert 0.5 < complexity(hard) <= 1
+    assert 0.5 < compute_complexity(hard) <= 1
 
 
 @given(st.text(max_size=2_000))
 def test_every_text_is_measured_within_bounds(text: str) -> None:
-    assert 0 <= complexity(text) <= 1
-    asks_how_to(text)
-    wants_new_feature(text)
+    assert 0 <= compute_complexity(text) <= 1
+    is_how_to(text)
+    is_feature_request(text)
     is_debugging(text)
-    assert len(error_words(text)) <= MOST_ERROR_WORDS
+    assert len(extract_error_words(text)) <= MAX_ERROR_WORDS
 
 
 def test_the_words_of_an_error_leave_out_where_it_stands_and_what_is_around_it() -> None:
@@ -215,17 +219,17 @@ def test_the_words_of_an_error_leave_out_where_it_stands_and_what_is_around_it()
         "stripe.CardDeclinedError: card 4242 was declined at 0x7f01\n"
         "I was in a train meanwhile"
     )
-    words = [word.text for word in error_words(prompt)]
+    words = [word.text for word in extract_error_words(prompt)]
     assert words == ["stripe", "carddeclinederror", "card", "declined"]
 
 
 def test_a_line_of_an_error_is_known_again_whatever_stands_before_it() -> None:
     past = "E   AssertionError: assert  200 == 429\n at 0x7f01"
-    (line,) = error_lines("12:00:01 AssertionError: assert 200 == 429")
-    assert line in plain_error(past)
-    assert line not in plain_error("AssertionError: assert 200 == 404")
-    (line,) = error_lines("pg: ERROR: relation `orders` is missing at line 4")
-    assert line in plain_error("error: relation 'orders' is missing at line 17")
+    (line,) = extract_error_lines("12:00:01 AssertionError: assert 200 == 429")
+    assert line in normalize_error(past)
+    assert line not in normalize_error("AssertionError: assert 200 == 404")
+    (line,) = extract_error_lines("pg: ERROR: relation `orders` is missing at line 4")
+    assert line in normalize_error("error: relation 'orders' is missing at line 17")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +245,11 @@ def test_a_line_of_an_error_is_known_again_whatever_stands_before_it() -> None:
     ],
 )
 def test_what_any_failure_says_tells_no_error_from_others(prompt: str) -> None:
-    assert error_lines(prompt) == ()
+    assert extract_error_lines(prompt) == ()
 
 
 def test_without_a_line_of_an_error_the_sentence_that_tells_of_it_counts() -> None:
-    words = [word.text for word in error_words("I like trains. The websocket handshake fails.")]
+    words = [
+        word.text for word in extract_error_words("I like trains. The websocket handshake fails.")
+    ]
     assert words == ["websocket", "handshake"]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.repairs import without_secrets, without_those_of
+from everkept.hooks.repairs import mask_command, mask_output
 
 MASK = "[masked: password]"
 
@@ -22,7 +22,7 @@ MASK = "[masked: password]"
 )
 @pytest.mark.parametrize("secret", ["hunter2", "swordfish", "abc"])
 def test_what_a_command_is_given_as_a_secret_is_not_shown(form: str, secret: str) -> None:
-    assert without_secrets(form.format(secret)) == form.format(MASK)
+    assert mask_command(form.format(secret)) == form.format(MASK)
 
 
 @pytest.mark.parametrize(
@@ -38,20 +38,20 @@ def test_what_a_command_is_given_as_a_secret_is_not_shown(form: str, secret: str
     ],
 )
 def test_what_only_speaks_of_one_is(command: str) -> None:
-    assert without_secrets(command) == command
+    assert mask_command(command) == command
 
 
 def test_a_secret_of_the_command_is_not_in_its_output_either() -> None:
     output = "Error: swordfish is wrong\nTry curl -u me:hunter22 x"
-    shown = without_those_of("./deploy --password swordfish", output)
+    shown = mask_output("./deploy --password swordfish", output)
     assert shown == f"Error: {MASK} is wrong\nTry curl -u me:{MASK} x"
 
 
 def test_a_short_one_is_no_reason_to_spoil_the_output() -> None:
-    assert without_those_of("X_PASSWORD=shop ./test", "src/shop.py fails") == "src/shop.py fails"
+    assert mask_output("X_PASSWORD=shop ./test", "src/shop.py fails") == "src/shop.py fails"
 
 
 @given(st.text(alphabet="-=pass word'\"\\ ;", max_size=60))
 def test_hiding_what_is_hidden_changes_nothing(command: str) -> None:
-    shown = without_secrets(command)
-    assert without_secrets(shown) == shown
+    shown = mask_command(command)
+    assert mask_command(shown) == shown

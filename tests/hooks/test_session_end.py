@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from everkept.core.locks import FileLock
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 from everkept.hooks import workspace
-from everkept.hooks.events import Around, HookEvent
-from everkept.hooks.session_end import MOST_WAITING, Job, Jobs, leaving, lock_path
-from everkept.hooks.workspace import Ledger, hooks_folder
-from everkept.settings import Settings, load
+from everkept.hooks.events import HookContext, HookEvent
+from everkept.hooks.session_end import (
+    MAX_PENDING_JOBS,
+    JobQueue,
+    SessionJob,
+    get_lock_path,
+    handle_session_end,
+)
+from everkept.hooks.workspace import SessionLedger, get_hooks_folder
+from everkept.settings import Settings, read_settings
 
 AT = 1_700_000_000_000_000
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -32,30 +38,30 @@ def transcript(home: Path) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path, home: Path) -> Settings:
-    return load({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
+    return read_settings({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
 
 
 @pytest.fixture(autouse=True)
 def at_work(settings: Settings) -> Iterator[None]:
     """A worker seems to be at work, so that none is started."""
-    hooks_folder(settings).mkdir(parents=True)
-    lock = FileLock(lock_path(settings))
+    get_hooks_folder(settings).mkdir(parents=True)
+    lock = FileLock(get_lock_path(settings))
     assert lock.take()
     yield
     lock.release()
 
 
-def left(settings: Settings, event: HookEvent) -> list[Job]:
+def left(settings: Settings, event: HookEvent) -> list[SessionJob]:
     """The jobs that wait after the event."""
-    ledger = Ledger(hooks_folder(settings), event.session)
-    answer = leaving(event, Around(settings, None, ledger, AT, driven))
+    ledger = SessionLedger(get_hooks_folder(settings), event.session)
+    answer = handle_session_end(event, HookContext(settings, None, ledger, AT, run_without_loop))
     assert answer is None
-    jobs = Jobs(hooks_folder(settings))
-    return [job for job in map(jobs.get, jobs.names()) if job is not None]
+    jobs = JobQueue(get_hooks_folder(settings))
+    return [job for job in map(jobs.read_job, jobs.list_names()) if job is not None]
 
 
 def told(settings: Settings) -> list[str]:
-    return [fault.reason for fault in workspace.recent(hooks_folder(settings))]
+    return [fault.reason for fault in workspace.read_recent_faults(get_hooks_folder(settings))]
 
 
 @pytest.mark.parametrize("name", ["PreCompact", "SessionEnd"])
@@ -78,7 +84,7 @@ def test_a_job_keeps_the_settings_of_its_hook(tmp_path: Path, transcript: Path) 
         "history_exclude": "/private",
         "consolidation_on_shutdown": False,
     }
-    settings = load(flags, {"EVERKEPT_CONFIG": "none"})
+    settings = read_settings(flags, {"EVERKEPT_CONFIG": "none"})
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript))
     assert job.wishes == {name: value for name, value in flags.items() if name != "data_dir"}
 
@@ -139,15 +145,15 @@ def test_a_file_outside_of_the_assistants_folders_is_not_taken_in(
 
 def test_where_only_reading_is_allowed_nothing_is_left(tmp_path: Path, transcript: Path) -> None:
     flags = {"data_dir": tmp_path / "data", "read_only": True}
-    settings = load(flags, {"EVERKEPT_CONFIG": "none"})
+    settings = read_settings(flags, {"EVERKEPT_CONFIG": "none"})
     assert left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript)) == []
 
 
 def test_what_is_dropped_because_too_much_waits_is_a_fault(
     settings: Settings, transcript: Path
 ) -> None:
-    jobs = Jobs(hooks_folder(settings))
-    for at in range(MOST_WAITING):
-        jobs.add(Job("SessionEnd", "one", at))
-    assert len(left(settings, HookEvent("SessionEnd", SESSION))) == MOST_WAITING
+    jobs = JobQueue(get_hooks_folder(settings))
+    for at in range(MAX_PENDING_JOBS):
+        jobs.add(SessionJob("SessionEnd", "one", at))
+    assert len(left(settings, HookEvent("SessionEnd", SESSION))) == MAX_PENDING_JOBS
     assert len(told(settings)) == 1

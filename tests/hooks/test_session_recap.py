@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.session_recap import MOST_READ, Said, said_of_late
+from everkept.hooks.session_recap import MAX_TAIL_BYTES, Utterance, read_recent_utterances
 
 
 def line(kind: str, content: Any, **more: Any) -> str:
@@ -17,7 +17,7 @@ def line(kind: str, content: Any, **more: Any) -> str:
 def read(tmp_path: Path, *lines: str) -> list[str]:
     file = tmp_path / "s-1.jsonl"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return [said.text for said in said_of_late(file, "s-1")]
+    return [said.text for said in read_recent_utterances(file, "s-1")]
 
 
 def test_what_both_said_is_there_in_order_with_its_time(tmp_path: Path) -> None:
@@ -25,7 +25,10 @@ def test_what_both_said_is_there_in_order_with_its_time(tmp_path: Path) -> None:
     text = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Yes."}]
     file.write_text(line("user", "Is it?") + "\n" + line("assistant", text), encoding="utf-8")
     at = 1_767_225_600_000_000
-    assert said_of_late(file, "s-1") == [Said("Is it?", True, at), Said("Yes.", False, at)]
+    assert read_recent_utterances(file, "s-1") == [
+        Utterance("Is it?", True, at),
+        Utterance("Yes.", False, at),
+    ]
 
 
 def test_tools_agents_summaries_and_others_are_left_out(tmp_path: Path) -> None:
@@ -46,13 +49,13 @@ def test_tools_agents_summaries_and_others_are_left_out(tmp_path: Path) -> None:
 
 
 def test_of_a_long_transcript_only_the_end_is_read(tmp_path: Path) -> None:
-    padding = line("user", "x" * MOST_READ)
+    padding = line("user", "x" * MAX_TAIL_BYTES)
     assert read(tmp_path, line("user", "Early."), padding, line("user", "Late.")) == ["Late."]
 
 
 def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
-    assert said_of_late(tmp_path / "missing.jsonl", "s-1") == []
-    assert said_of_late(tmp_path, "s-1") == []
+    assert read_recent_utterances(tmp_path / "missing.jsonl", "s-1") == []
+    assert read_recent_utterances(tmp_path, "s-1") == []
 
 
 @pytest.fixture(scope="module")
@@ -77,5 +80,5 @@ shapes = st.recursive(
 @given(st.lists(shapes, max_size=4), st.binary(max_size=40))
 def test_no_shape_of_a_line_is_a_fault(file: Path, values: list[Any], rest: bytes) -> None:
     file.write_bytes("\n".join(map(json.dumps, values)).encode() + b'\n"user"' + rest)
-    for said in said_of_late(file, "s-1"):
+    for said in read_recent_utterances(file, "s-1"):
         assert said.text

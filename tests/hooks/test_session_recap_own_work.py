@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from everkept.core.records import Record
-from everkept.hooks.session_start import session_start
+from everkept.hooks.session_start import handle_session_start
 from everkept.values import replace
 from hook_session import DAY, NOW, SESSION, Desk, here
 from records import DAY_ONE, memory
@@ -35,7 +35,7 @@ def transcript(desk: Desk, *said: tuple[str, str]) -> Path:
 
 def before(desk: Desk, file: Path | None, **settings: Any) -> list[str]:
     event = desk.event("SessionStart", source="compact", transcript=file)
-    answer = session_start(event, desk.around(**settings))
+    answer = handle_session_start(event, desk.around(**settings))
     text = "" if answer is None else answer.context
     below = text.partition(HEADING)[2].split("\n\n")[0].splitlines()
     return [line for line in below if line.startswith("- ")]
@@ -59,7 +59,7 @@ def test_what_was_decided_and_asked_is_known_before_the_history_has_it(desk: Des
 def test_nothing_need_be_stored_for_that(desk: Desk) -> None:
     file = transcript(desk, ("user", "Let's use eight shards."))
     event = desk.event("SessionStart", source="compact", transcript=file)
-    answer = session_start(event, replace(desk.around(), room=None))
+    answer = handle_session_start(event, replace(desk.around(), room=None))
     assert answer is not None
     assert "Let's use eight shards." in answer.context
 
@@ -83,7 +83,7 @@ def test_nothing_is_told_of_a_folder_that_is_off(desk: Desk) -> None:
     here(desk.library.create("other", ""))
     file = transcript(desk, ("user", "Let's use eight shards."))
     assert before(desk, file, project="other")
-    here(desk.library.switch("shop", off=True))
+    here(desk.library.set_off("shop", off=True))
     assert before(desk, file, project="other") == []
 
 

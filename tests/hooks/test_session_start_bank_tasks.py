@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.hooks.session_start import MOST_READ, open_tasks
+from everkept.hooks.session_start import MAX_TASK_BYTES, read_open_tasks
 
 
 @pytest.fixture
@@ -18,37 +18,37 @@ def write(folder: Path, text: str, name: str = "active-context.md") -> None:
 
 
 def test_without_a_bank_there_are_no_tasks(folder: Path) -> None:
-    assert open_tasks(folder, "memory-bank") == []
+    assert read_open_tasks(folder, "memory-bank") == []
     (folder / "memory-bank").mkdir()
-    assert open_tasks(folder, "memory-bank") == []
+    assert read_open_tasks(folder, "memory-bank") == []
 
 
 def test_open_tasks_are_those_that_are_not_ticked_off(folder: Path) -> None:
     write(folder, "## Tasks\n- [ ] One\n- [x] Two\n- Three\n- [Task 1]\n\n## Notes\n- Four\n")
-    assert open_tasks(folder, "memory-bank") == ["One", "Three"]
+    assert read_open_tasks(folder, "memory-bank") == ["One", "Three"]
 
 
 def test_below_a_repositorys_root_its_bank_is_meant(folder: Path) -> None:
     write(folder, "## Tasks\n- One\n", "activeContext.md")
-    assert open_tasks(folder / "src", "memory-bank") == ["One"]
+    assert read_open_tasks(folder / "src", "memory-bank") == ["One"]
     write(folder / "src", "## Tasks\n- Of src\n")
-    assert open_tasks(folder / "src", "memory-bank") == ["Of src"]
+    assert read_open_tasks(folder / "src", "memory-bank") == ["Of src"]
 
 
 def test_a_bank_has_the_name_that_settings_give_it(folder: Path) -> None:
     write(folder, "## Tasks\n- One\n")
-    assert open_tasks(folder, "notes") == []
+    assert read_open_tasks(folder, "notes") == []
 
 
 def test_what_cannot_be_read_has_no_tasks(folder: Path) -> None:
     (folder / "memory-bank" / "active-context.md").mkdir(parents=True)
-    assert open_tasks(folder, "memory-bank") == []
-    assert open_tasks(folder / "nowhere", "memory-bank") == []
+    assert read_open_tasks(folder, "memory-bank") == []
+    assert read_open_tasks(folder / "nowhere", "memory-bank") == []
 
 
 def test_a_huge_file_is_read_in_part(folder: Path) -> None:
-    write(folder, "## Tasks\n- One\n\n## Rest\n" + "ä" * MOST_READ)
-    assert open_tasks(folder, "memory-bank") == ["One"]
+    write(folder, "## Tasks\n- One\n\n## Rest\n" + "ä" * MAX_TASK_BYTES)
+    assert read_open_tasks(folder, "memory-bank") == ["One"]
 
 
 @pytest.mark.parametrize("link", ["memory-bank", "memory-bank/active-context.md"])
@@ -59,4 +59,4 @@ def test_what_lies_elsewhere_is_not_read(
     write(elsewhere, "## Tasks\n- One\n")
     (folder / link).parent.mkdir(exist_ok=True)
     (folder / link).symlink_to(elsewhere / link)
-    assert open_tasks(folder, "memory-bank") == []
+    assert read_open_tasks(folder, "memory-bank") == []

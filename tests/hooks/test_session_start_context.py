@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.context_text import token_count
+from everkept.core.context_text import count_tokens
 from everkept.core.records import Record
-from everkept.hooks.session_start import LONGEST, session_start
+from everkept.hooks.session_start import MAX_BRIEFING_CHARACTERS, handle_session_start
 from everkept.values import replace
 from examples import examples
 from hook_session import DAY, NOW, Desk, here
@@ -25,7 +25,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def told(desk: Desk, source: str = "startup", **more: Any) -> str:
-    answer = session_start(desk.event("SessionStart", source=source), desk.around(**more))
+    answer = handle_session_start(desk.event("SessionStart", source=source), desk.around(**more))
     return "" if answer is None else answer.context
 
 
@@ -57,8 +57,8 @@ def session(name: str, text: str, **more: Any) -> Record:
 
 def test_where_nothing_is_known_there_is_no_answer(desk: Desk) -> None:
     event = desk.event("SessionStart", source="startup")
-    assert session_start(event, desk.around()) is None
-    assert session_start(event, replace(desk.around(), room=None)) is None
+    assert handle_session_start(event, desk.around()) is None
+    assert handle_session_start(event, replace(desk.around(), room=None)) is None
     assert list(desk.settings.data_dir.iterdir()) == []
 
 
@@ -165,7 +165,7 @@ def test_a_bank_alone_is_enough_for_an_answer(desk: Desk) -> None:
     bank.mkdir()
     (bank / "activeContext.md").write_text("## Tasks\n- Rotate keys\n", encoding="utf-8")
     event = desk.event("SessionStart", source="startup", folder=desk.folder / "src")
-    answer = session_start(event, replace(desk.around(), room=None))
+    answer = handle_session_start(event, replace(desk.around(), room=None))
     assert answer is not None
     assert lines(answer.context, "Open Todos") == ["Rotate keys"]
 
@@ -218,7 +218,7 @@ def test_what_found_no_room_comes_when_the_session_goes_on(desk: Desk) -> None:
 def test_an_answer_is_never_longer_than_a_client_takes(desk: Desk) -> None:
     desk.stored(*(memory(f"{i} " + "word " * 390) for i in range(20)))
     text = told(desk, session_token_budget=20_000)
-    assert LONGEST * 0.9 < len(text) <= LONGEST
+    assert MAX_BRIEFING_CHARACTERS * 0.9 < len(text) <= MAX_BRIEFING_CHARACTERS
 
 
 def test_what_another_hook_has_just_given_is_left_out(desk: Desk) -> None:
@@ -228,15 +228,15 @@ def test_what_another_hook_has_just_given_is_left_out(desk: Desk) -> None:
     class Quicker(type(around.ledger)):
         """Somebody else claims a memory between our look and our claim."""
 
-        def given(self) -> set[str]:
-            seen = super().given()
+        def read_given(self) -> set[str]:
+            seen = super().read_given()
             if not seen:
                 desk.around().ledger.claim(["One."])
             return seen
 
     ledger = Quicker(desk.settings.data_dir / "hooks", desk.session)
     event = desk.event("SessionStart", source="startup")
-    answer = session_start(event, replace(around, ledger=ledger))
+    answer = handle_session_start(event, replace(around, ledger=ledger))
     assert answer is not None
     assert lines(answer.context, "Project Knowledge") == ["Two."]
 
@@ -327,9 +327,9 @@ def test_whatever_is_stored_an_answer_is_fenced_within_its_bounds_and_new(
         before: set[str] = set()
         for source in sources:
             text = told(desk, source, session_token_budget=budget)
-            given = desk.around().ledger.given()
-            assert token_count(text) <= budget
-            assert len(text) <= LONGEST
+            given = desk.around().ledger.read_given()
+            assert count_tokens(text) <= budget
+            assert len(text) <= MAX_BRIEFING_CHARACTERS
             assert bool(text) == bool(given - before)
             if text:
                 fence = FENCE.search(text)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from everkept.core.records import Record
-from everkept.hooks.session_start import session_start
+from everkept.hooks.session_start import handle_session_start
 from hook_session import SESSION, Desk, here
 from records import DAY_ONE, memory
 
@@ -42,13 +42,15 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def told(desk: Desk, source: str) -> str:
-    answer = session_start(desk.event("SessionStart", source=source), desk.around(project="other"))
+    answer = handle_session_start(
+        desk.event("SessionStart", source=source), desk.around(project="other")
+    )
     return "" if answer is None else answer.context
 
 
 def test_conversations_of_a_folder_that_is_off_are_not_told_to_another_project(desk: Desk) -> None:
     assert "Sharding of the ledger" in told(desk, "startup")
-    here(desk.library.switch("shop", off=True))
+    here(desk.library.set_off("shop", off=True))
     text = told(desk, "clear")
     assert "Likes tests." in text
     assert "Sharding of the ledger" not in text
@@ -56,7 +58,7 @@ def test_conversations_of_a_folder_that_is_off_are_not_told_to_another_project(d
 
 def test_nor_is_what_the_session_decided_there_itself(desk: Desk) -> None:
     assert "eight shards" in told(desk, "compact")
-    here(desk.library.switch("shop", off=True))
+    here(desk.library.set_off("shop", off=True))
     text = told(desk, "compact")
     assert "Likes tests." in text
     assert "eight shards" not in text
@@ -143,5 +145,5 @@ def test_a_title_that_somebody_gave_stays_and_a_talk_of_nothing_is_left_out(
 
 
 def told_here(desk: Desk) -> str:
-    answer = session_start(desk.event("SessionStart", source="startup"), desk.around())
+    answer = handle_session_start(desk.event("SessionStart", source="startup"), desk.around())
     return "" if answer is None else answer.context

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from everkept.core.records import Record, Where
-from everkept.engines.sqlite.read_only_library import reading_room
+from everkept.core.records import Record, RecordFilter
+from everkept.engines.sqlite.read_only_library import open_read_only_library
 from everkept.errors import EverkeptError
-from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.tool_use import tool_used
-from everkept.hooks.workspace import Ledger
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.tool_use import handle_tool_use
+from everkept.hooks.workspace import SessionLedger
 from everkept.settings import Settings
 from hook_session import NOW, here
 
@@ -27,36 +27,36 @@ class Session:
         (self.folder / ".git").mkdir(parents=True, exist_ok=True)
         self.settings = Settings(data_dir=root / "data", **settings)
 
-    def tells(self, name: str, tool: str, **more: Any) -> Answer | None:
+    def tells(self, name: str, tool: str, **more: Any) -> HookAnswer | None:
         event = HookEvent(name, session=self.name, folder=self.folder, tool=tool, **more)
-        ledger = Ledger(self.settings.data_dir / "hooks", self.name)
-        room = reading_room(self.settings.data_dir)
+        ledger = SessionLedger(self.settings.data_dir / "hooks", self.name)
+        room = open_read_only_library(self.settings.data_dir)
         try:
-            return tool_used(event, Around(self.settings, room, ledger, NOW, here))
+            return handle_tool_use(event, HookContext(self.settings, room, ledger, NOW, here))
         finally:
             if room is not None:
                 here(room.close())
 
-    def runs(self, command: str, output: str = "", **response: Any) -> Answer | None:
+    def runs(self, command: str, output: str = "", **response: Any) -> HookAnswer | None:
         response = {"stdout": output, "stderr": "", "interrupted": False} | response
         return self.tells(
             "PostToolUse", "Bash", tool_input={"command": command}, tool_response=response
         )
 
-    def fails(self, command: str, error: str = TRACEBACK) -> Answer | None:
+    def fails(self, command: str, error: str = TRACEBACK) -> HookAnswer | None:
         return self.tells(
             "PostToolUseFailure", "Bash", tool_input={"command": command}, error=error
         )
 
-    def edits(self, file: str | Path, tool: str = "Edit") -> Answer | None:
+    def edits(self, file: str | Path, tool: str = "Edit") -> HookAnswer | None:
         return self.tells("PostToolUse", tool, tool_input={"file_path": str(file)})
 
     def memories(self) -> list[Record]:
-        room = reading_room(self.settings.data_dir)
+        room = open_read_only_library(self.settings.data_dir)
         if room is None:
             return []
         _, store = here(room.open("shop"))
-        found = here(store.scan(Where(kinds=("memory",))))
+        found = here(store.scan(RecordFilter(kinds=("memory",))))
         here(room.close())
         return found
 

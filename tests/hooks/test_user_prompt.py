@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.context_text import token_count
-from everkept.core.runtime import driven
+from everkept.core.context_text import count_tokens
+from everkept.core.runtime import run_without_loop
 from prompts import ELSEWHERE, SESSION, Past
 
 ASKING = "what did we do yesterday?"
@@ -60,9 +60,9 @@ def test_the_session_itself_is_not_its_past(tmp_path: Path) -> None:
 def test_where_nothing_was_done_or_it_is_switched_off_nothing_is_said(past: Past) -> None:
     assert past.ask(ASKING, where="/home/dev/new") == ""
     assert past.ask(ASKING, where=ELSEWHERE)
-    blog = driven(past.library.create("blog", ""))
-    driven(past.library.assign_workspace(str(Path(ELSEWHERE)), blog))
-    driven(past.library.switch("blog", off=True))
+    blog = run_without_loop(past.library.create("blog", ""))
+    run_without_loop(past.library.link_workspace(str(Path(ELSEWHERE)), blog))
+    run_without_loop(past.library.set_off("blog", off=True))
     assert past.ask(ASKING, where=ELSEWHERE, session="another") == ""
 
 
@@ -71,7 +71,7 @@ def test_it_stays_within_the_budget(past: Past) -> None:
     shown = past.ask(ASKING)
     assert "Small things" in shown
     assert "Deploy to staging" not in shown
-    assert token_count(shown) <= 90
+    assert count_tokens(shown) <= 90
 
 
 def test_titles_and_texts_are_data_without_secrets(tmp_path: Path) -> None:
@@ -85,5 +85,5 @@ def test_titles_and_texts_are_data_without_secrets(tmp_path: Path) -> None:
 
 
 def test_an_archived_project_has_conversations_all_the_same(past: Past) -> None:
-    driven(past.library.archive("shop-api"))
+    run_without_loop(past.library.archive("shop-api"))
     assert "Small things" in past.ask(ASKING)

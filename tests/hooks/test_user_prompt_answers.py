@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from everkept.hooks.events import HookEvent
-from everkept.hooks.user_prompt import user_prompt
-from everkept.hooks.workspace import Ledger
+from everkept.hooks.user_prompt import handle_user_prompt
+from everkept.hooks.workspace import SessionLedger
 from everkept.values import replace
 from prompts import ELSEWHERE, HERE, SESSION, Past, shop
 
@@ -294,7 +294,7 @@ def test_the_answer_stays_within_its_budget_or_away(tmp_path: Path) -> None:
     past.budget = 0
     assert past.ask("How did we throttle the login attempts of each tenant back then?") == ""
     assert past.ask("where did we leave off?") == ""
-    assert past.ledger().given() == set()
+    assert past.ledger().read_given() == set()
 
 
 def test_a_very_long_prompt_is_answered_as_its_ends_say(past: Past) -> None:
@@ -308,7 +308,7 @@ def test_a_very_long_prompt_is_answered_as_its_ends_say(past: Past) -> None:
 def test_without_a_library_or_a_past_nothing_is_said(tmp_path: Path) -> None:
     event = HookEvent("UserPromptSubmit", SESSION, Path(HERE), prompt=next(iter(GIVEN)))
     around = shop(tmp_path).around()
-    assert user_prompt(event, replace(around, room=None)) is None
+    assert handle_user_prompt(event, replace(around, room=None)) is None
     empty = Past(tmp_path / "empty")
     assert empty.ask("How did we limit logins last time?") == ""
 
@@ -325,19 +325,19 @@ def test_another_project_is_told_of_only_where_the_past_is_asked_for(past: Past)
 
 
 def test_a_hook_that_was_quicker_has_given_it(past: Past) -> None:
-    class Slow(Ledger):
+    class Slow(SessionLedger):
         """Somebody else claims between the look at what was given and the claim."""
 
         def claim(self, ids: Iterable[str]) -> set[str]:
             ids = set(ids)
-            Ledger(past.folder / "hooks", SESSION).claim(i for i in ids if i.endswith(" 1"))
+            SessionLedger(past.folder / "hooks", SESSION).claim(i for i in ids if i.endswith(" 1"))
             return super().claim(ids)
 
     event = HookEvent(
         "UserPromptSubmit", SESSION, Path(HERE), prompt="Last time we worked on the CSV export"
     )
     around = replace(past.around(), ledger=Slow(past.folder / "hooks", SESSION))
-    answer = user_prompt(event, around)
+    answer = handle_user_prompt(event, around)
     assert answer is not None
     assert "byte order mark" in answer.context
     assert "server-side cursor" not in answer.context

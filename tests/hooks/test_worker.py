@@ -8,16 +8,16 @@ import pytest
 
 from data_folders import backed_up, cut_short, restored
 from everkept.app.app import App
-from everkept.core.records import Record, Where
+from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import Session
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.memories.memory_identity import NOTHING_STORED
 from everkept.hooks import workspace
-from everkept.hooks.session_end import Job, Jobs
-from everkept.hooks.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
-from everkept.hooks.workspace import FOLDER, Ledger, hooks_folder
-from everkept.settings import Settings, load
+from everkept.hooks.session_end import JobQueue, SessionJob
+from everkept.hooks.worker import MAX_FAILURES, MAX_STARTS, TRANSIENT_MICROSECONDS, HookWorker, main
+from everkept.hooks.workspace import SESSIONS_FOLDER, SessionLedger, get_hooks_folder
+from everkept.settings import Settings, read_settings
 from everkept.values import replace
 from memory_shelf import memory
 from records import DAY_ONE, batch
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path, home: Path) -> Settings:
-    return load({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
+    return read_settings({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
 
 
 @pytest.fixture
@@ -69,24 +69,28 @@ def write(path: Path, *records: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
 
 
-def job_of(transcript: Path | None, folder: Path, event: str = "SessionEnd", **more: Any) -> Job:
+def job_of(
+    transcript: Path | None, folder: Path, event: str = "SessionEnd", **more: Any
+) -> SessionJob:
     path = None if transcript is None else str(transcript)
     source = None if transcript is None else "claude-code"
-    return replace(Job(event, SESSION, 1, path, source, str(folder)), **more)
+    return replace(SessionJob(event, SESSION, 1, path, source, str(folder)), **more)
 
 
-async def worked(settings: Settings, *jobs: Job, ends_at: float = NO_TIME_LIMIT) -> list[Job]:
+async def worked(
+    settings: Settings, *jobs: SessionJob, ends_at: float = NO_TIME_LIMIT
+) -> list[SessionJob]:
     """What waits after a worker has been there."""
-    kept = Jobs(hooks_folder(settings))
+    kept = JobQueue(get_hooks_folder(settings))
     for job in jobs:
         kept.add(job)
-    await Worker(settings, hooks_folder(settings), ends_at).work_off()
-    return [job for job in map(kept.get, kept.names()) if job is not None]
+    await HookWorker(settings, get_hooks_folder(settings), ends_at).process_jobs()
+    return [job for job in map(kept.read_job, kept.list_names()) if job is not None]
 
 
 async def turns(settings: Settings) -> list[str]:
     library = SqliteLibrary(settings.data_dir)
-    found = await (await library.history()).scan(Where(kinds=("turn",)))
+    found = await (await library.open_history_store()).scan(RecordFilter(kinds=("turn",)))
     await library.close()
     return [record.text for record in found]
 
@@ -102,16 +106,16 @@ async def remember(settings: Settings, folder: Path, *contents: str, **more: Any
 async def kept(settings: Settings, folder: Path, *, deleted: bool | None = False) -> list[Record]:
     """What the project of the folder has."""
     app = App(replace(settings, path=folder))
-    project = await app.shelf.project(Session())
+    project = await app.memory_access.find_project(Session())
     assert project is not None
     _, store = await app.library.open(project.name)
-    found = await store.scan(Where(deleted=deleted))
+    found = await store.scan(RecordFilter(deleted=deleted))
     await app.close()
     return found
 
 
 def told(settings: Settings) -> list[str]:
-    return [fault.reason for fault in workspace.recent(hooks_folder(settings))]
+    return [fault.reason for fault in workspace.read_recent_faults(get_hooks_folder(settings))]
 
 
 async def test_a_transcript_is_taken_in_once(
@@ -203,7 +207,7 @@ async def test_nothing_is_done_for_a_project_that_is_off(
 ) -> None:
     await remember(settings, folder, "The teapot leaks")
     library = SqliteLibrary(settings.data_dir)
-    await library.switch(folder.name, off=True)
+    await library.set_off(folder.name, off=True)
     assert await worked(settings, job_of(transcript, folder)) == []
     assert await turns(settings) == []
     found = {record.id: record for record in await kept(settings, folder)}
@@ -267,20 +271,20 @@ async def test_a_job_that_fails_is_tried_again_by_others_and_given_up_in_the_end
     (settings.data_dir / "history.db").write_bytes(b"this is no database" * 100)
     left = await worked(settings, job_of(transcript, folder))
     assert [job.failures for job in left] == [1]
-    for count in range(2, MOST_FAILURES):
+    for count in range(2, MAX_FAILURES):
         assert [job.failures for job in await worked(settings)] == [count]
     assert await worked(settings) == []
-    [aside] = Jobs(hooks_folder(settings)).set_aside()
+    [aside] = JobQueue(get_hooks_folder(settings)).list_failed()
     assert "no database" in aside["reason"]
-    assert len(told(settings)) == MOST_FAILURES
+    assert len(told(settings)) == MAX_FAILURES
 
 
 async def test_one_job_that_fails_does_not_stop_the_others(
     settings: Settings, transcript: Path, folder: Path
 ) -> None:
-    jobs = Jobs(hooks_folder(settings))
+    jobs = JobQueue(get_hooks_folder(settings))
     jobs.add(job_of(transcript, folder, at=1))
-    (hooks_folder(settings) / "jobs" / jobs.names()[0]).write_text("{", encoding="utf-8")
+    (get_hooks_folder(settings) / "jobs" / jobs.list_names()[0]).write_text("{", encoding="utf-8")
     bad = job_of(transcript, folder, at=2, wishes={"history_exclude": 5})
     left = await worked(settings, bad, job_of(transcript, folder, at=3))
     assert [job.at for job in left] == [2]
@@ -290,10 +294,10 @@ async def test_one_job_that_fails_does_not_stop_the_others(
 async def test_a_job_that_always_ends_its_worker_is_given_up(
     settings: Settings, transcript: Path, folder: Path
 ) -> None:
-    assert await worked(settings, job_of(transcript, folder, starts=MOST_STARTS - 1)) == []
-    assert Jobs(hooks_folder(settings)).set_aside() == []
-    assert await worked(settings, job_of(transcript, folder, starts=MOST_STARTS)) == []
-    assert len(Jobs(hooks_folder(settings)).set_aside()) == 1
+    assert await worked(settings, job_of(transcript, folder, starts=MAX_STARTS - 1)) == []
+    assert JobQueue(get_hooks_folder(settings)).list_failed() == []
+    assert await worked(settings, job_of(transcript, folder, starts=MAX_STARTS)) == []
+    assert len(JobQueue(get_hooks_folder(settings)).list_failed()) == 1
     assert len(told(settings)) == 1
 
 
@@ -313,38 +317,38 @@ async def test_what_the_time_does_not_suffice_for_is_left_to_the_next(
 async def test_a_job_that_comes_while_others_are_worked_off_is_worked_off_too(
     settings: Settings, transcript: Path, folder: Path
 ) -> None:
-    jobs = Jobs(hooks_folder(settings))
+    jobs = JobQueue(get_hooks_folder(settings))
     jobs.add(job_of(transcript, folder))
-    worker = Worker(settings, hooks_folder(settings), NO_TIME_LIMIT)
-    await worker.work_off()
+    worker = HookWorker(settings, get_hooks_folder(settings), NO_TIME_LIMIT)
+    await worker.process_jobs()
     assert not worker.has_more()
     jobs.add(job_of(transcript, folder, at=5))
     assert worker.has_more()
-    await worker.work_off()
+    await worker.process_jobs()
     assert not worker.has_more()
 
 
 def test_what_sessions_of_long_ago_have_left_is_removed(settings: Settings) -> None:
     settings.data_dir.mkdir()
-    old, new = (Ledger(hooks_folder(settings), name) for name in ("aaaa", "bbbb"))
+    old, new = (SessionLedger(get_hooks_folder(settings), name) for name in ("aaaa", "bbbb"))
     for ledger in (old, new):
         ledger.claim(["x"])
-    workspace = sorted((hooks_folder(settings) / FOLDER).iterdir())
+    workspace = sorted((get_hooks_folder(settings) / SESSIONS_FOLDER).iterdir())
     os.utime(workspace[0], (0, 0))
-    Worker(settings, hooks_folder(settings), NO_TIME_LIMIT).tidy()
-    assert (old.given(), new.given()) == (set(), {"x"})
+    HookWorker(settings, get_hooks_folder(settings), NO_TIME_LIMIT).prune()
+    assert (old.read_given(), new.read_given()) == (set(), {"x"})
 
 
 async def test_a_worker_that_has_become_too_large_leaves_the_rest_to_the_next(
     settings: Settings, transcript: Path, folder: Path
 ) -> None:
-    jobs = Jobs(hooks_folder(settings))
+    jobs = JobQueue(get_hooks_folder(settings))
     for at in (1, 2):
         jobs.add(job_of(transcript, folder, at=at))
-    worker = Worker(settings, hooks_folder(settings), NO_TIME_LIMIT, most_resident=1)
-    await worker.work_off()
+    worker = HookWorker(settings, get_hooks_folder(settings), NO_TIME_LIMIT, most_resident=1)
+    await worker.process_jobs()
     assert not worker.has_more()
-    left = [jobs.get(name) for name in jobs.names()]
+    left = [jobs.read_job(name) for name in jobs.list_names()]
     assert [(job.at, job.failures, job.starts) for job in left if job] == [(1, 0, 0), (2, 0, 0)]
     assert ["out of memory" in reason for reason in told(settings)] == [True]
     assert await worked(settings) == []
@@ -352,11 +356,11 @@ async def test_a_worker_that_has_become_too_large_leaves_the_rest_to_the_next(
 
 
 def test_where_only_reading_is_allowed_a_worker_leaves_all_as_it_is(settings: Settings) -> None:
-    jobs = Jobs(hooks_folder(settings))
-    jobs.add(Job("SessionEnd", SESSION, 1))
-    before = jobs.get(jobs.names()[0])
+    jobs = JobQueue(get_hooks_folder(settings))
+    jobs.add(SessionJob("SessionEnd", SESSION, 1))
+    before = jobs.read_job(jobs.list_names()[0])
     main(replace(settings, read_only=True))
-    assert [jobs.get(name) for name in jobs.names()] == [before]
+    assert [jobs.read_job(name) for name in jobs.list_names()] == [before]
 
 
 async def test_what_hooks_stored_does_not_make_a_summary(settings: Settings, folder: Path) -> None:
@@ -401,12 +405,14 @@ async def test_what_will_pass_uses_up_no_try(
     backup, safety = tmp_path / "copy.zip", tmp_path / "safety.zip"
     backed_up(settings.data_dir, backup)
     cut_short(settings.data_dir, backup, safety)
-    left = await worked(settings, job_of(transcript, folder, at=now()))
-    for _ in range(MOST_STARTS + 1):
+    left = await worked(settings, job_of(transcript, folder, at=read_clock()))
+    for _ in range(MAX_STARTS + 1):
         left = await worked(settings)
     assert [(job.failures, job.starts) for job in left] == [(0, 0)]
     assert "being restored" in told(settings)[0]
-    left = await worked(settings, job_of(transcript, folder, at=now() - PASSING))
+    left = await worked(
+        settings, job_of(transcript, folder, at=read_clock() - TRANSIENT_MICROSECONDS)
+    )
     assert [job.failures for job in left] == [1, 0]
     restored(settings.data_dir, backup, replace=True, safety=tmp_path / "again.zip")
     assert await worked(settings) == []

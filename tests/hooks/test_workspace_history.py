@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.projects import home_of
-from everkept.core.records import Record, Where
-from everkept.core.runtime import driven
+from everkept.core.projects import find_workspace
+from everkept.core.records import Record, RecordFilter
+from everkept.core.runtime import run_without_loop
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.read_only_library import SqliteReadingRoom, reading_room
+from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary, open_read_only_library
 from everkept.families.history.model import TURN
-from everkept.hooks.workspace import past_of
+from everkept.hooks.workspace import open_history
 from records import DAY_ONE, batch
 
 
@@ -34,17 +34,17 @@ def said_in(folder: Path) -> Record:
 
 async def filled(library: MemoryLibrary | SqliteLibrary, shop: Path) -> None:
     names = ("shop", "tree", "link", "other")
-    history = await library.history()
+    history = await library.open_history_store()
     await history.commit(batch(*(said_in(shop.parent / name) for name in names)))
-    home = home_of(shop)
+    home = find_workspace(shop)
     assert home is not None
-    await library.assign_workspace(home.key, await library.create("shop", ""))
+    await library.link_workspace(home.key, await library.create("shop", ""))
 
 
-async def told(room: MemoryLibrary | SqliteReadingRoom) -> set[str]:
-    past = await past_of(room)
+async def told(room: MemoryLibrary | SqliteReadOnlyLibrary) -> set[str]:
+    past = await open_history(room)
     assert past is not None
-    return {Path(record.scope).name for record in await past.scan(Where(kinds=(TURN,)))}
+    return {Path(record.scope).name for record in await past.scan(RecordFilter(kinds=(TURN,)))}
 
 
 async def test_nothing_of_a_project_that_is_off_is_told_whatever_its_folder_is_called(
@@ -52,20 +52,20 @@ async def test_nothing_of_a_project_that_is_off_is_told_whatever_its_folder_is_c
 ) -> None:
     library = MemoryLibrary()
     await filled(library, shop)
-    assert await past_of(library) is await library.history()
-    await library.switch("shop", off=True)
+    assert await open_history(library) is await library.open_history_store()
+    await library.set_off("shop", off=True)
     assert await told(library) == {"other"}
-    await library.switch("shop", off=False)
-    assert await past_of(library) is await library.history()
+    await library.set_off("shop", off=False)
+    assert await open_history(library) is await library.open_history_store()
 
 
 async def test_it_is_so_without_an_event_loop(shop: Path, tmp_path: Path) -> None:
     library = SqliteLibrary(tmp_path / "data")
     await filled(library, shop)
-    await library.switch("shop", off=True)
-    room = reading_room(tmp_path / "data")
+    await library.set_off("shop", off=True)
+    room = open_read_only_library(tmp_path / "data")
     assert room is not None
-    assert driven(told(room)) == {"other"}
+    assert run_without_loop(told(room)) == {"other"}
     await room.close()
     await library.close()
 
@@ -73,8 +73,8 @@ async def test_it_is_so_without_an_event_loop(shop: Path, tmp_path: Path) -> Non
 async def test_where_nothing_was_taken_in_there_is_no_past(tmp_path: Path) -> None:
     library = SqliteLibrary(tmp_path / "data")
     await library.create("shop", "")
-    room = reading_room(tmp_path / "data")
+    room = open_read_only_library(tmp_path / "data")
     assert room is not None
-    assert await past_of(room) is None
+    assert await open_history(room) is None
     await room.close()
     await library.close()

@@ -1,7 +1,7 @@
 import pytest
 
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.hooks.workspace import is_todo, open_todos
+from everkept.hooks.workspace import is_todo, read_open_todos
 from hook_session import here
 from records import batch, memory
 
@@ -37,5 +37,5 @@ def test_those_that_are_open_are_found_however_old_and_unimportant_they_are() ->
         memory("Tagged.", tags=("todo",)),
     ]
     here(store.commit(batch(*records)))
-    found = [record.text for record in here(open_todos(store, "mine"))]
+    found = [record.text for record in here(read_open_todos(store, "mine"))]
     assert sorted(found) == ["TODO the oldest", "Tagged.", "[ ] a box"]

@@ -12,7 +12,7 @@ from everkept.core.ports import Library
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.jobs import graph_files
-from everkept.settings import load
+from everkept.settings import read_settings
 
 ENTITY = {"name": "Shop API", "entity_type": "service", "observations": ["Runs on 8443"]}
 
@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 async def app(home: Path, tmp_path: Path) -> AsyncIterator[App]:
     flags: dict[str, Any] = {"data_dir": tmp_path, "path": home, "toolsets": "all"}
-    app = App(load(flags | {"project": "auto"}, {}), library=MemoryLibrary())
+    app = App(read_settings(flags | {"project": "auto"}, {}), library=MemoryLibrary())
     yield app
     await app.close()
 
@@ -60,7 +60,7 @@ async def test_the_end_of_the_program_brings_files_and_view_up_to_date(
 async def test_the_view_is_written_when_nothing_changed_for_a_moment(
     app: App, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_files, "QUIET", 0.01)
+    monkeypatch.setattr(graph_files, "VIEW_QUIET_SECONDS", 0.01)
     await app.call(Session(), "graph_upsert_entity", {"name": "Cart", "entityType": "service"})
     view = home / "memory-bank" / "graph" / "graph.md"
     async with asyncio.timeout(30):
@@ -102,12 +102,12 @@ FOREIGN = [
 def another(home: Path, tmp_path: Path, library: Library, **flags: Any) -> App:
     """As another process on the same data."""
     given: dict[str, Any] = {"data_dir": tmp_path, "path": home, "project": "auto"} | flags
-    return App(load(given, {}), library=library)
+    return App(read_settings(given, {}), library=library)
 
 
 async def names(app: App) -> list[str]:
     found = await app.call(Session(), "graph_search", {"query": "*"})
-    return sorted(entity["name"] for entity in found.structured["entities"])
+    return sorted(entity["name"] for entity in found.facts["entities"])
 
 
 async def test_what_a_process_without_the_bank_wrote_is_mirrored_soon_after_a_read(
@@ -181,7 +181,7 @@ async def test_a_write_to_a_project_that_was_named_gives_the_bank_no_project(
     before = '{"type":"memory_bank_graph","source":"memory-bank-mcp","version":"1"}\n'
     log.write_text(before, encoding="utf-8")
     flags: dict[str, Any] = {"data_dir": tmp_path, "path": home, "toolsets": "all"}
-    app = App(load(flags | {"project": "other"}, {}), library=MemoryLibrary())
+    app = App(read_settings(flags | {"project": "other"}, {}), library=MemoryLibrary())
     await app.call(Session(), "create_entities", {"entities": [ENTITY]})
     await app.close()
     assert log.read_text(encoding="utf-8") == before

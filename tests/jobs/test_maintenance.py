@@ -9,16 +9,16 @@ import pytest
 from conversations import tell
 from everkept.app.app import App
 from everkept.core.projects import Project
-from everkept.core.records import Batch, Change, Update, Where
+from everkept.core.records import Batch, Change, RecordFilter, Update
 from everkept.core.sessions import Session
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, StoreDamaged
-from everkept.jobs.maintenance import FORGET, Indexer, Keeper
+from everkept.jobs.maintenance import FORGET_TOOL, Indexer, Maintenance
 from everkept.jobs.usage_log import BatchedAccesses
-from everkept.settings import load
+from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch, memory
 from tool_calls import Client
@@ -35,8 +35,12 @@ class Pinning(MemoryStore):
     """A store where somebody pins everything right before something is forgotten."""
 
     async def commit(self, batch: Batch) -> Change:
-        if batch.tool == FORGET:
-            found = [record for record in await self.scan(Where()) if "pinned" not in record.facets]
+        if batch.tool == FORGET_TOOL:
+            found = [
+                record
+                for record in await self.scan(RecordFilter())
+                if "pinned" not in record.facets
+            ]
             steps = [
                 Update(r.id, {"facets": {**r.facets, "pinned": True}}, r.version) for r in found
             ]
@@ -53,8 +57,8 @@ class Logged(MemoryStore):
         self.read = 0
         self.was_read = asyncio.Event()
 
-    async def changes(self, **asked: Any) -> list[Change]:
-        found = await super().changes(**asked)
+    async def read_changes(self, **asked: Any) -> list[Change]:
+        found = await super().read_changes(**asked)
         self.read += len(found)
         self.was_read.set()
         return found
@@ -66,34 +70,36 @@ class OneShelf(MemoryLibrary):
         self.store = store
 
     async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        return await self.project(name), self.store
+        return await self.get_project(name), self.store
 
 
-def keeper(library: MemoryLibrary) -> Keeper:
+def keeper(library: MemoryLibrary) -> Maintenance:
     def clock() -> int:
         return DAY_ONE + 9
 
-    return Keeper(library, Indexer(HashingEmbedder(), ("memory",)), BatchedAccesses(clock), clock)
+    return Maintenance(
+        library, Indexer(HashingEmbedder(), ("memory",)), BatchedAccesses(clock), clock
+    )
 
 
-async def settled(keeper: Keeper) -> None:
+async def settled(keeper: Maintenance) -> None:
     async with asyncio.timeout(PATIENCE):
-        await keeper.settled()
+        await keeper.wait_until_done()
 
 
 async def test_the_first_use_of_a_store_finishes_what_a_crash_left(library: MemoryLibrary) -> None:
     await library.create("shop", "")
     _, store = await library.open("shop")
-    user = await library.user()
+    user = await library.open_user_store()
     await store.commit(batch(memory("both"), memory("waiting")))
     promoted = memory("both", scope="user", facets={"promoted": {"from_scope": "project"}})
     await user.commit(batch(promoted))
     kept = keeper(library)
-    kept.meet(store)
+    kept.register_store(store)
     await settled(kept)
-    assert [r.id for r in await store.scan(Where(kinds=("memory",)))] == ["waiting"]
-    assert await store.vector_counts("hashing", ("memory",)) == (1, 0)
-    assert await user.vector_counts("hashing", ("memory",)) == (1, 0)
+    assert [r.id for r in await store.scan(RecordFilter(kinds=("memory",)))] == ["waiting"]
+    assert await store.count_vectors("hashing", ("memory",)) == (1, 0)
+    assert await user.count_vectors("hashing", ("memory",)) == (1, 0)
     await kept.close()
 
 
@@ -109,7 +115,9 @@ async def test_the_first_answer_does_not_wait_for_the_care(
     library = OneShelf(store)
     await library.create("shop", "")
     await store.commit(batch(memory("Tea is ready")))
-    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    settings = read_settings(
+        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
+    )
     app = App(settings, library=library)
     with suppress(NotFound):
         await Client(app)(tool, **arguments)
@@ -123,7 +131,7 @@ async def test_the_first_answer_does_not_wait_for_the_care(
 async def test_with_a_damaged_model_everything_works_by_words_and_says_so(
     library: MemoryLibrary, tmp_path: Path
 ) -> None:
-    settings = load({"data_dir": tmp_path, "project": "shop"}, {})
+    settings = read_settings({"data_dir": tmp_path, "project": "shop"}, {})
     app = App(settings, library=library, embedder=OnnxEmbedder(tmp_path))
     client = Client(app)
     fact = {"content": "Tea is ready", "type": "semantic", "scope": "project"}
@@ -131,7 +139,7 @@ async def test_with_a_damaged_model_everything_works_by_words_and_says_so(
     found = await client("recall_memories", query="tea")
     assert [m["content"] for m in found["memories"]] == ["Tea is ready"]
     assert [warning["code"] for warning in found["warnings"]] == ["partial_results"]
-    await app.shelf.catch_up(client.session, PATIENCE)
+    await app.memory_access.catch_up(client.session, PATIENCE)
     again = await client("store_memory", **(fact | {"content": "Coffee is ready"}))
     assert again["embedding_generated"] is False
     assert again["searchable_by"] == "keyword_only"
@@ -144,7 +152,7 @@ async def test_with_a_damaged_model_everything_works_by_words_and_says_so(
 def test_memories_kept_in_memory_touch_no_file(tmp_path: Path) -> None:
     async def use() -> None:
         flags = {"data_dir": tmp_path / "data", "deployment_mode": "embedded-memory"}
-        app = App(load(flags, {}), embedder=HashingEmbedder())
+        app = App(read_settings(flags, {}), embedder=HashingEmbedder())
         client = Client(app)
         await client("store_memory", content="x", type="semantic", scope="user")
         assert (await client("get_memory_status"))["connection"]["mode"] == "embedded-memory"
@@ -157,13 +165,15 @@ def test_memories_kept_in_memory_touch_no_file(tmp_path: Path) -> None:
 async def test_what_somebody_made_their_own_since_it_was_listed_is_not_forgotten(
     library: MemoryLibrary, tmp_path: Path
 ) -> None:
-    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    settings = read_settings(
+        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
+    )
     app = App(settings, library=library)
     client = Client(app)
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
     for text in ("pinned since", "tagged since", "left alone"):
         await client("store_memory", content=text, **noticed)
-    found = await app.shelf.automatic(client.session, Where())
+    found = await app.memory_access.list_automatic(client.session, RecordFilter())
     listed = {record.text: record.id for record in found["shop"]}
     assert len(listed) == 3
     _, store = await library.open("shop")
@@ -171,9 +181,9 @@ async def test_what_somebody_made_their_own_since_it_was_listed_is_not_forgotten
     facets = {**pinned.facets, "pinned": True}
     await store.commit(batch(Update(pinned.id, {"facets": facets}, pinned.version)))
     await client("tag_memory", memory_id=listed["tagged since"], add=["keep"])
-    gone = await app.shelf.forget_automatic(client.session, found)
+    gone = await app.memory_access.forget_automatic(client.session, found)
     assert gone == {"shop": 1}
-    left = await store.scan(Where(kinds=("memory",)))
+    left = await store.scan(RecordFilter(kinds=("memory",)))
     assert sorted(record.text for record in left) == ["pinned since", "tagged since"]
     await app.close()
 
@@ -182,14 +192,16 @@ async def test_what_is_pinned_while_others_are_forgotten_is_not(tmp_path: Path) 
     """The pin comes between the look at the memories and the change that forgets them."""
     store = Pinning()
     library = OneShelf(store)
-    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    settings = read_settings(
+        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
+    )
     app = App(settings, library=library)
     client = Client(app)
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
     await client("store_memory", content="x", **noticed)
-    found = await app.shelf.automatic(client.session, Where())
-    assert await app.shelf.forget_automatic(client.session, found) == {}
-    assert [record.text for record in await store.scan(Where(kinds=("memory",)))] == ["x"]
+    found = await app.memory_access.list_automatic(client.session, RecordFilter())
+    assert await app.memory_access.forget_automatic(client.session, found) == {}
+    assert [record.text for record in await store.scan(RecordFilter(kinds=("memory",)))] == ["x"]
     await app.close()
 
 
@@ -201,16 +213,18 @@ async def full(tmp_path: Path) -> AsyncIterator[SqliteLibrary]:
         await library.create(name, "")
         _, store = await library.open(name)
         await store.commit(batch(memory(f"About {name}")))
-    await library.switch("off", off=True)
+    await library.set_off("off", off=True)
     await library.archive("archived")
-    await (await library.user()).commit(batch(memory("Mine")))
-    await tell(await library.history(), "s", "Said")
+    await (await library.open_user_store()).commit(batch(memory("Mine")))
+    await tell(await library.open_history_store(), "s", "Said")
     yield library
     await library.close()
 
 
 def indexing(library: SqliteLibrary, folder: Path) -> App:
-    settings = load({"data_dir": folder / "data", "project": "shop", "toolsets": "memories"}, {})
+    settings = read_settings(
+        {"data_dir": folder / "data", "project": "shop", "toolsets": "memories"}, {}
+    )
     return App(settings, library=library, embedder=HashingEmbedder())
 
 
@@ -219,22 +233,22 @@ async def test_all_that_waits_is_embedded_whatever_project_it_is_in(
 ) -> None:
     steps: list[tuple[int, int]] = []
     app = indexing(full, tmp_path)
-    indexed = await app.shelf.index(Session("test"), lambda *step: steps.append(step))
+    indexed = await app.memory_access.index(Session("test"), lambda *step: steps.append(step))
     assert (indexed.done, indexed.problems) == (5, [])
     assert steps == [(number, 5) for number in range(1, 6)]
-    assert (await app.overviews.now()).totals.without_vectors == 0
-    assert (await app.shelf.index(Session("test"), lambda *_: None)).done == 0
+    assert (await app.overview_reader.read_overview()).totals.without_vectors == 0
+    assert (await app.memory_access.index(Session("test"), lambda *_: None)).done == 0
     await full.restore("archived")
-    assert (await app.shelf.index(Session("test"), lambda *_: None)).done == 1
+    assert (await app.memory_access.index(Session("test"), lambda *_: None)).done == 1
 
 
 async def test_one_project_is_embedded_where_it_is_named(
     full: SqliteLibrary, tmp_path: Path
 ) -> None:
     app = indexing(full, tmp_path)
-    assert (await app.shelf.index(Session("test"), lambda *_: None, "blog")).done == 3
+    assert (await app.memory_access.index(Session("test"), lambda *_: None, "blog")).done == 3
     with pytest.raises(NotFound):
-        await app.shelf.index(Session("test"), lambda *_: None, "nope")
+        await app.memory_access.index(Session("test"), lambda *_: None, "nope")
 
 
 async def test_a_project_that_cannot_be_read_keeps_no_other_waiting(
@@ -243,6 +257,6 @@ async def test_a_project_that_cannot_be_read_keeps_no_other_waiting(
     made = await full.create("broken", "")
     (tmp_path / "data" / "projects" / f"{made.id}.db").write_bytes(b"no database at all" * 500)
     app = indexing(full, tmp_path)
-    indexed = await app.shelf.index(Session("test"), lambda *_: None)
+    indexed = await app.memory_access.index(Session("test"), lambda *_: None)
     assert indexed.done == 5
     assert [type(problem) for problem in indexed.problems] == [StoreDamaged]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.jobs.maintenance import DURATION, Lease
+from everkept.jobs.maintenance import LEASE_MICROSECONDS, TurnLease
 
 
 class Hands:
@@ -23,21 +23,21 @@ def clock() -> Hands:
 
 
 @pytest.fixture
-async def leases(tmp_path: Path, clock: Hands) -> AsyncIterator[tuple[Lease, Lease]]:
+async def leases(tmp_path: Path, clock: Hands) -> AsyncIterator[tuple[TurnLease, TurnLease]]:
     libraries = [SqliteLibrary(tmp_path), SqliteLibrary(tmp_path)]
-    yield Lease(libraries[0], "work", clock), Lease(libraries[1], "work", clock)
+    yield TurnLease(libraries[0], "work", clock), TurnLease(libraries[1], "work", clock)
     for library in libraries:
         await library.close()
 
 
-async def test_of_two_processes_one_has_its_turn(leases: tuple[Lease, Lease]) -> None:
+async def test_of_two_processes_one_has_its_turn(leases: tuple[TurnLease, TurnLease]) -> None:
     ours, theirs = leases
     assert await ours.take()
     assert not await theirs.take()
     assert await ours.take()
 
 
-async def test_whoever_ends_lets_the_other_begin(leases: tuple[Lease, Lease]) -> None:
+async def test_whoever_ends_lets_the_other_begin(leases: tuple[TurnLease, TurnLease]) -> None:
     ours, theirs = leases
     await ours.take()
     await ours.end()
@@ -45,24 +45,28 @@ async def test_whoever_ends_lets_the_other_begin(leases: tuple[Lease, Lease]) ->
     assert not await ours.take()
 
 
-async def test_the_turn_of_one_that_died_ends(leases: tuple[Lease, Lease], clock: Hands) -> None:
+async def test_the_turn_of_one_that_died_ends(
+    leases: tuple[TurnLease, TurnLease], clock: Hands
+) -> None:
     ours, theirs = leases
     await ours.take()
-    clock.at += DURATION + 1
+    clock.at += LEASE_MICROSECONDS + 1
     assert await theirs.take()
     assert not await ours.take()
 
 
-async def test_one_that_goes_on_keeps_its_turn(leases: tuple[Lease, Lease], clock: Hands) -> None:
+async def test_one_that_goes_on_keeps_its_turn(
+    leases: tuple[TurnLease, TurnLease], clock: Hands
+) -> None:
     ours, theirs = leases
     for _ in range(10):
         assert await ours.take()
-        clock.at += DURATION // 3
+        clock.at += LEASE_MICROSECONDS // 3
         assert not await theirs.take()
 
 
 async def test_ending_a_turn_that_is_not_ours_changes_nothing(
-    leases: tuple[Lease, Lease],
+    leases: tuple[TurnLease, TurnLease],
 ) -> None:
     ours, theirs = leases
     await ours.take()
@@ -73,5 +77,5 @@ async def test_ending_a_turn_that_is_not_ours_changes_nothing(
 async def test_a_note_that_nobody_can_read_is_no_turn(tmp_path: Path, clock: Hands) -> None:
     library = SqliteLibrary(tmp_path)
     await library.set_note("lease.work", "what is this")
-    assert await Lease(library, "work", clock).take()
+    assert await TurnLease(library, "work", clock).take()
     await library.close()

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from everkept.core.ports import Embedded
+from everkept.core.ports import RecordVector
 from everkept.core.records import Update
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
-from everkept.jobs.maintenance import BATCH, EAGER_BATCHES, Indexer, Lease
+from everkept.jobs.maintenance import BATCH_TEXTS, EAGER_BATCHES, Indexer, TurnLease
 from hash_embedder import HashingEmbedder
 from records import batch, memory
 
@@ -51,9 +51,9 @@ async def test_what_is_stored_gets_its_vector_in_small_batches(
     await store.commit(batch(*(memory(f"fact {i}") for i in range(40))))
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
-    assert await store.vector_counts(embedder.name, KINDS) == (40, 0)
-    assert max(embedder.sizes) <= BATCH
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert await store.count_vectors(embedder.name, KINDS) == (40, 0)
+    assert max(embedder.sizes) <= BATCH_TEXTS
     await indexer.close()
 
 
@@ -68,9 +68,9 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_the_vector_of_the_n
     embedder.before_answer = change
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
+    assert await indexer.wait_until_settled(PATIENCE)
     [expected] = await HashingEmbedder().embed(["new"])
-    assert ((await store.vectors(embedder.name, ["m"]))["m"] == expected).all()
+    assert ((await store.get_vectors(embedder.name, ["m"]))["m"] == expected).all()
     await indexer.close()
 
 
@@ -86,8 +86,8 @@ async def test_what_comes_while_it_works_is_embedded_too(
 
     embedder.before_answer = another
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
-    assert await store.vector_counts(embedder.name, KINDS) == (2, 0)
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert await store.count_vectors(embedder.name, KINDS) == (2, 0)
     await indexer.close()
 
 
@@ -97,11 +97,11 @@ async def test_a_damaged_model_is_a_fault_that_is_kept_and_nothing_is_tried_agai
     await store.commit(batch(memory("fact")))
     indexer = Indexer(OnnxEmbedder(tmp_path), KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
+    assert await indexer.wait_until_settled(PATIENCE)
     assert isinstance(indexer.fault, ModelUnavailable)
-    assert await store.vector_counts(OnnxEmbedder.name, KINDS) == (0, 1)
+    assert await store.count_vectors(OnnxEmbedder.name, KINDS) == (0, 1)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
+    assert await indexer.wait_until_settled(PATIENCE)
     await indexer.close()
 
 
@@ -117,8 +117,8 @@ async def test_a_text_that_cannot_be_embedded_does_not_keep_the_others_waiting(
     await store.commit(batch(*(memory(text) for text in ("a", "poison", "b"))))
     indexer = Indexer(Choking(), KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
-    assert await store.vector_counts("hashing", KINDS) == (3, 0)
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert await store.count_vectors("hashing", KINDS) == (3, 0)
     assert "poison cannot be embedded" in caplog.text
     await indexer.close()
 
@@ -138,11 +138,11 @@ async def test_closing_in_the_middle_leaves_the_rest_queued(
     indexer.wake(store)
     await reached.wait()
     await indexer.close()
-    assert await store.vector_counts(embedder.name, KINDS) == (0, 40)
+    assert await store.count_vectors(embedder.name, KINDS) == (0, 40)
     later = Indexer(HashingEmbedder(), KINDS)
-    later.meet(store)
-    assert await later.settled(PATIENCE)
-    assert await store.vector_counts(embedder.name, KINDS) == (40, 0)
+    later.register_store(store)
+    assert await later.wait_until_settled(PATIENCE)
+    assert await store.count_vectors(embedder.name, KINDS) == (40, 0)
     await later.close()
 
 
@@ -161,14 +161,14 @@ async def test_another_model_embeds_everything_again(store: MemoryStore) -> None
         assert await indexer.drain(store, report) == 1
         assert seen == [(1, 1)]
         await indexer.close()
-    assert await store.vector_counts("another", KINDS) == (1, 0)
-    assert await store.vectors("hashing", ["fact"]) == {}
+    assert await store.count_vectors("another", KINDS) == (1, 0)
+    assert await store.get_vectors("hashing", ["fact"]) == {}
 
 
 async def test_without_an_embedder_nothing_happens(store: MemoryStore) -> None:
     indexer = Indexer(None, KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
+    assert await indexer.wait_until_settled(PATIENCE)
     assert indexer.embedder is None
     assert indexer.fault is None
     await indexer.close()
@@ -178,7 +178,7 @@ async def test_a_wake_while_it_comes_to_rest_is_heard() -> None:
     class Telling(MemoryStore):
         kept = asyncio.Event()
 
-        async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+        async def put_vectors(self, model: str, items: Sequence[RecordVector]) -> int:
             self.kept.set()
             return await super().put_vectors(model, items)
 
@@ -190,8 +190,8 @@ async def test_a_wake_while_it_comes_to_rest_is_heard() -> None:
         indexer.wake(store)
         async with asyncio.timeout(PATIENCE):
             await store.kept.wait()
-    assert await indexer.settled(PATIENCE)
-    assert await store.vector_counts("hashing", KINDS) == (30, 0)
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert await store.count_vectors("hashing", KINDS) == (30, 0)
     await indexer.close()
 
 
@@ -204,10 +204,12 @@ async def test_a_long_queue_is_worked_off_without_a_pause_while_somebody_waits(
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", paused)
-    await store.commit(batch(*(memory(f"fact {i}") for i in range(BATCH * (EAGER_BATCHES + 3)))))
+    await store.commit(
+        batch(*(memory(f"fact {i}") for i in range(BATCH_TEXTS * (EAGER_BATCHES + 3))))
+    )
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
-    assert await indexer.settled(PATIENCE)
+    assert await indexer.wait_until_settled(PATIENCE)
     assert pauses == []
     await indexer.close()
 
@@ -216,27 +218,29 @@ async def test_a_long_queue_lets_another_store_in_between(
     embedder: Counting, store: MemoryStore
 ) -> None:
     other = MemoryStore()
-    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH))))
+    await store.commit(
+        batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS)))
+    )
     await other.commit(batch(memory("new")))
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
     indexer.wake(other)
-    while (await other.vector_counts(embedder.name, KINDS))[1]:  # noqa: ASYNC110
+    while (await other.count_vectors(embedder.name, KINDS))[1]:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    assert (await store.vector_counts(embedder.name, KINDS))[1]
-    assert await indexer.settled(PATIENCE)
-    assert (await store.vector_counts(embedder.name, KINDS))[1] == 0
+    assert (await store.count_vectors(embedder.name, KINDS))[1]
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert (await store.count_vectors(embedder.name, KINDS))[1] == 0
     await indexer.close()
 
 
 async def test_two_long_queues_take_turns(embedder: Counting, store: MemoryStore) -> None:
     stores = [store, MemoryStore()]
-    many = [memory(f"old {i}") for i in range((EAGER_BATCHES + 3) * BATCH)]
+    many = [memory(f"old {i}") for i in range((EAGER_BATCHES + 3) * BATCH_TEXTS)]
     indexer = Indexer(embedder, KINDS)
     for one in stores:
         await one.commit(batch(*many))
         indexer.wake(one)
-    while any([(await one.vector_counts(embedder.name, KINDS))[1] for one in stores]):  # noqa: ASYNC110
+    while any([(await one.count_vectors(embedder.name, KINDS))[1] for one in stores]):  # noqa: ASYNC110
         await asyncio.sleep(0)
     await indexer.close()
 
@@ -245,20 +249,22 @@ async def test_one_process_at_a_time_works_off_a_long_queue(
     embedder: Counting, store: MemoryStore
 ) -> None:
     library = MemoryLibrary()
-    theirs = Lease(library, "vectors", now)
+    theirs = TurnLease(library, "vectors", read_clock)
     assert await theirs.take()
-    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH))))
-    indexer = Indexer(embedder, KINDS, Lease(library, "vectors", now))
+    await store.commit(
+        batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS)))
+    )
+    indexer = Indexer(embedder, KINDS, TurnLease(library, "vectors", read_clock))
     indexer.wake(store)
     while len(embedder.sizes) < EAGER_BATCHES:  # noqa: ASYNC110
         await asyncio.sleep(0)
     fresh = MemoryStore()
     await fresh.commit(batch(memory("new")))
     indexer.wake(fresh)  # what is new does not wait for the other process
-    while (await fresh.vector_counts(embedder.name, KINDS))[1]:  # noqa: ASYNC110
+    while (await fresh.count_vectors(embedder.name, KINDS))[1]:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    assert (await store.vector_counts(embedder.name, KINDS))[1]
+    assert (await store.count_vectors(embedder.name, KINDS))[1]
     await theirs.end()
-    assert await indexer.settled(PATIENCE)
-    assert (await store.vector_counts(embedder.name, KINDS))[1] == 0
+    assert await indexer.wait_until_settled(PATIENCE)
+    assert (await store.count_vectors(embedder.name, KINDS))[1] == 0
     await indexer.close()

@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.answers import Search
-from everkept.core.sessions import Account, acting_as
+from everkept.core.answers import SearchRecord
+from everkept.core.sessions import Account, act_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreBusy
 from everkept.jobs.usage_log import BatchedSearches
@@ -10,8 +10,8 @@ from everkept.values import replace
 from records import DAY_ONE
 
 
-def asked(query: str, at: int = DAY_ONE, session: str | None = None) -> Search:
-    return Search(at, "recall_previous_discussions", query, 3, 1.5, session, {"limit": 10})
+def asked(query: str, at: int = DAY_ONE, session: str | None = None) -> SearchRecord:
+    return SearchRecord(at, "recall_previous_discussions", query, 3, 1.5, session, {"limit": 10})
 
 
 async def test_what_was_asked_is_known_at_once_and_stored_at_the_end() -> None:
@@ -19,11 +19,11 @@ async def test_what_was_asked_is_known_at_once_and_stored_at_the_end() -> None:
     book = BatchedSearches(library)
     book.note(asked("one"))
     book.note(asked("two", DAY_ONE + 1))
-    assert [s.query for s in await book.newest()] == ["two", "one"]
-    assert await library.searches() == []
+    assert [s.query for s in await book.list_newest()] == ["two", "one"]
+    assert await library.list_searches() == []
     await book.close()
-    assert [s.query for s in await library.searches()] == ["two", "one"]
-    assert await book.newest() == await library.searches()
+    assert [s.query for s in await library.list_searches()] == ["two", "one"]
+    assert await book.list_newest() == await library.list_searches()
 
 
 async def test_the_newest_of_what_is_stored_and_what_waits_come_first() -> None:
@@ -32,8 +32,8 @@ async def test_the_newest_of_what_is_stored_and_what_waits_come_first() -> None:
     book = BatchedSearches(library)
     book.note(asked("new", DAY_ONE, "a"))
     book.note(asked("other", DAY_ONE + 1, "b"))
-    assert [s.query for s in await book.newest(limit=3)] == ["other", "new", "mine"]
-    assert [s.query for s in await book.newest(session="a")] == ["new", "mine"]
+    assert [s.query for s in await book.list_newest(limit=3)] == ["other", "new", "mine"]
+    assert [s.query for s in await book.list_newest(session="a")] == ["new", "mine"]
     await book.close()
 
 
@@ -43,10 +43,10 @@ class Looked(MemoryLibrary):
     book: BatchedSearches
     seen: list[str] | None = None
 
-    async def add_searches(self, searches: Sequence[Search]) -> None:
+    async def add_searches(self, searches: Sequence[SearchRecord]) -> None:
         await super().add_searches([replace(search) for search in searches])
         if self.seen is None:
-            self.seen = [s.query for s in await self.book.newest()]
+            self.seen = [s.query for s in await self.book.list_newest()]
             self.book.note(asked("meanwhile", DAY_ONE + 5))
 
 
@@ -56,23 +56,23 @@ async def test_nothing_is_doubled_or_lost_while_a_batch_is_stored() -> None:
     library.book.note(asked("one"))
     await library.book.close()
     assert library.seen == ["one"]
-    assert [s.query for s in await library.searches()] == ["meanwhile", "one"]
+    assert [s.query for s in await library.list_searches()] == ["meanwhile", "one"]
 
 
 class Broken(MemoryLibrary):
-    async def add_searches(self, searches: Sequence[Search]) -> None:
+    async def add_searches(self, searches: Sequence[SearchRecord]) -> None:
         raise StoreBusy("Another process writes.")
 
-    async def searches(self, **_: Any) -> list[Search]:
+    async def list_searches(self, **_: Any) -> list[SearchRecord]:
         raise StoreBusy("Another process writes.")
 
 
 async def test_who_asks_does_not_suffer_when_the_log_fails() -> None:
     book = BatchedSearches(Broken())
     book.note(asked("one"))
-    assert [s.query for s in await book.newest()] == ["one"]
+    assert [s.query for s in await book.list_newest()] == ["one"]
     await book.close()
-    assert await book.newest() == []
+    assert await book.list_newest() == []
 
 
 async def test_a_book_without_notes_closes() -> None:
@@ -83,24 +83,24 @@ async def test_an_account_sees_what_it_asked_itself_and_the_owner_all_of_it() ->
     library = MemoryLibrary()
     book = BatchedSearches(library)
     for at, name in enumerate(("anna", "bob")):
-        with acting_as(Account(name)):
+        with act_as(Account(name)):
             book.note(asked(f"{name} in a session", DAY_ONE + at, "s1"))
             book.note(asked(f"{name} in none", DAY_ONE + 2 + at))
     book.note(asked("owner", DAY_ONE + 9, "s1"))
 
     async def seen() -> None:
-        with acting_as(Account("anna")):
-            assert [(s.query, s.session) for s in await book.newest()] == [
+        with act_as(Account("anna")):
+            assert [(s.query, s.session) for s in await book.list_newest()] == [
                 ("anna in none", None),
                 ("anna in a session", "s1"),
             ]
-            assert [s.query for s in await book.newest(session="s1")] == ["anna in a session"]
-            assert len(await book.newest(limit=1)) == 1
-            assert await book.newest(session="account:bob/s1") == []
-        with acting_as(Account("ann")):
-            assert await book.newest() == []
-        assert len(await book.newest()) == 5
-        assert [s.query for s in await book.newest(session="s1")] == ["owner"]
+            assert [s.query for s in await book.list_newest(session="s1")] == ["anna in a session"]
+            assert len(await book.list_newest(limit=1)) == 1
+            assert await book.list_newest(session="account:bob/s1") == []
+        with act_as(Account("ann")):
+            assert await book.list_newest() == []
+        assert len(await book.list_newest()) == 5
+        assert [s.query for s in await book.list_newest(session="s1")] == ["owner"]
 
     await seen()
     await book.close()

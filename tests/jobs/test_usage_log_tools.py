@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ReadOnly, StoreBusy
@@ -16,8 +16,8 @@ from records import DAY_ONE
 PATIENCE = 30  # seconds until a test stops waiting
 
 
-def once(tool: str, milliseconds: float = 2.0, *, errors: int = 0, at: int = DAY_ONE) -> Usage:
-    return Usage(tool, 1, errors, milliseconds, milliseconds, at)
+def once(tool: str, milliseconds: float = 2.0, *, errors: int = 0, at: int = DAY_ONE) -> ToolUsage:
+    return ToolUsage(tool, 1, errors, milliseconds, milliseconds, at)
 
 
 async def test_a_call_is_known_at_once_and_stored_at_the_end() -> None:
@@ -28,14 +28,14 @@ async def test_a_call_is_known_at_once_and_stored_at_the_end() -> None:
     book.note("search", 2.0, failed=True, at=DAY_ONE + 1)
     book.note("read", 3.0, failed=False, at=DAY_ONE + 2)
     counted = [
-        Usage("read", 2, 0, 4.0, 3.0, DAY_ONE + 2),
-        Usage("search", 2, 1, 6.0, 4.0, DAY_ONE + 1),
+        ToolUsage("read", 2, 0, 4.0, 3.0, DAY_ONE + 2),
+        ToolUsage("search", 2, 1, 6.0, 4.0, DAY_ONE + 1),
     ]
-    assert await book.now() == counted
-    assert await library.usage() == [once("read", 1.0)]
+    assert await book.read_usage() == counted
+    assert await library.list_usage() == [once("read", 1.0)]
     await book.close()
-    assert await library.usage() == counted
-    assert await book.now() == counted
+    assert await library.list_usage() == counted
+    assert await book.read_usage() == counted
 
 
 async def test_a_book_without_notes_closes_and_makes_nothing(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_what_is_called_after_the_end_is_not_counted() -> None:
     book = BatchedUsage(lambda: library)
     await book.close()
     book.note("search", 1.0, failed=False, at=DAY_ONE)
-    assert await book.now() == []
+    assert await book.read_usage() == []
 
 
 class Slow(MemoryLibrary):
@@ -59,9 +59,9 @@ class Slow(MemoryLibrary):
     def __init__(self) -> None:
         super().__init__()
         self.begun, self.may_go_on = asyncio.Event(), asyncio.Event()
-        self.batches: asyncio.Queue[list[Usage]] = asyncio.Queue()
+        self.batches: asyncio.Queue[list[ToolUsage]] = asyncio.Queue()
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
+    async def add_usage(self, rows: Sequence[ToolUsage]) -> None:
         self.begun.set()
         await self.may_go_on.wait()
         await super().add_usage(rows)
@@ -70,7 +70,7 @@ class Slow(MemoryLibrary):
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "INTERVAL", 0.0)
+    monkeypatch.setattr(usage_log, "USAGE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -81,14 +81,14 @@ async def test_nothing_is_doubled_or_lost_while_a_batch_is_stored() -> None:
     async with asyncio.timeout(PATIENCE):
         await library.begun.wait()
         book.note("search", 2.0, failed=False, at=DAY_ONE)
-        asked = asyncio.create_task(book.now())
+        asked = asyncio.create_task(book.read_usage())
         library.may_go_on.set()
         assert [u.calls for u in await asked] == [2]
         # The second one is stored without another call or the end.
         assert [[u.calls for u in await library.batches.get()] for _ in range(2)] == [[1], [1]]
-    assert [u.calls for u in await library.usage()] == [2]
+    assert [u.calls for u in await library.list_usage()] == [2]
     await book.close()
-    assert [u.calls for u in await library.usage()] == [2]
+    assert [u.calls for u in await library.list_usage()] == [2]
 
 
 class Failing(MemoryLibrary):
@@ -99,7 +99,7 @@ class Failing(MemoryLibrary):
         self.is_broken = True
         self.failures = asyncio.Semaphore(0)
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
+    async def add_usage(self, rows: Sequence[ToolUsage]) -> None:
         if self.is_broken:
             self.failures.release()
             raise StoreBusy("Another process writes.")
@@ -116,24 +116,24 @@ async def test_what_could_not_be_stored_is_stored_with_the_next_call(
         book.note("search", 2.0, failed=False, at=DAY_ONE)
         async with asyncio.timeout(PATIENCE):
             await library.failures.acquire()
-    assert [u.calls for u in await book.now()] == [3]
+    assert [u.calls for u in await book.read_usage()] == [3]
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
     library.is_broken = False
     book.note("search", 2.0, failed=False, at=DAY_ONE)
     await book.close()
-    assert [u.calls for u in await library.usage()] == [4]
+    assert [u.calls for u in await library.list_usage()] == [4]
 
 
 class Broken(MemoryLibrary):
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
+    async def add_usage(self, rows: Sequence[ToolUsage]) -> None:
         raise ReadOnly("_meta.db cannot be written.")
 
-    async def usage_log(self) -> list[Usage]:
+    async def usage_log(self) -> list[ToolUsage]:
         raise StoreBusy("Another process writes.")
 
 
 async def test_who_calls_does_not_suffer_when_nothing_can_be_stored() -> None:
     book = BatchedUsage(Broken)
     book.note("search", 2.0, failed=True, at=DAY_ONE)
-    assert await book.now() == [once("search", errors=1)]
+    assert await book.read_usage() == [once("search", errors=1)]
     await book.close()

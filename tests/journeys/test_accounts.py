@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from everkept.app.app import App
-from everkept.core.records import Where
-from everkept.core.sessions import Account, Session, acting_as
+from everkept.core.records import RecordFilter
+from everkept.core.sessions import Account, Session, act_as
 from everkept.errors import EverkeptError, NotFound, ReadOnly
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.tools.tool import Effect
 from hash_embedder import HashingEmbedder
 from tool_calls import Client
@@ -31,7 +31,7 @@ GATEWAY: dict[str, Any] = {
 async def app(tmp_path: Path) -> AsyncIterator[App]:
     folder = tmp_path / "work"
     (folder / "memory-bank").mkdir(parents=True)
-    settings = load(
+    settings = read_settings(
         {"data_dir": tmp_path / "data", "transport": "http", "path": folder, "project": "team"}, {}
     )
     app = App(settings, embedder=HashingEmbedder())
@@ -60,7 +60,7 @@ async def test_a_shared_project_is_one_and_what_is_the_users_is_each_ones_own(ap
     owner, anna, bob = client(app), client(app, "anna"), client(app, "bob")
     await remember(owner, "The deploy needs the staging key")
     await remember(owner, "The owner likes deploys on Monday", "user")
-    project = await app.library.project("team")
+    project = await app.library.get_project("team")
     await app.accounts.grant("anna", project, "write")
     await app.accounts.grant("bob", project, "read")
     await remember(anna, "Anna's deploy runs at night")
@@ -88,16 +88,16 @@ async def test_the_log_and_the_memory_say_who_it_was(app: App) -> None:
     anna = client(app, "anna")
     await remember(anna, "The deploy needs the staging key", author="claude")
     await anna("create_entities", entities=[{"name": "Redis", "entity_type": "thing"}])
-    [project] = [p for p in await app.library.projects() if p.name.startswith("team")]
+    [project] = [p for p in await app.library.list_projects() if p.name.startswith("team")]
     _, store = await app.library.open(project.name)
-    assert {change.client for change in await store.changes()} == {"anna (editor 1)"}
-    assert await store.authors() == ["anna (claude)"]
+    assert {change.client for change in await store.read_changes()} == {"anna (editor 1)"}
+    assert await store.list_authors() == ["anna (claude)"]
 
 
 async def test_care_in_the_background_is_nobodys(app: App) -> None:
     anna = client(app, "anna")
     await remember(anna, "The deploy needs the staging key", "user")
-    await app.shelf.catch_up(Session(), 10)
+    await app.memory_access.catch_up(Session(), 10)
     status = await anna("get_memory_status")
     assert status["storage"]["embeddings"] == {"stored": 1, "pending": 0}
 
@@ -111,7 +111,7 @@ async def test_the_end_of_a_server_sums_up_each_accounts_sessions(app: App) -> N
         _, store = await app.library.open(f"team ({name})")
         [summary] = await store.get(["s1"])
         assert said in summary.text
-        [newest] = await store.changes(limit=1, newest_first=True)
+        [newest] = await store.read_changes(limit=1, newest_first=True)
         assert newest.client == name
 
 
@@ -122,7 +122,7 @@ async def test_the_bank_and_other_servers_do_not_exist_for_an_account(tmp_path: 
     bank.mkdir(parents=True)
     (bank / "progress.md").write_text("# Progress\n\nzebra deploys\n", encoding="utf-8")
     app = App(
-        load(
+        read_settings(
             {
                 "data_dir": tmp_path / "data",
                 "transport": "http",
@@ -139,12 +139,12 @@ async def test_the_bank_and_other_servers_do_not_exist_for_an_account(tmp_path: 
     offered = {tool.name for tool in app.tools}
     assert {"elsewhere", "track_progress", "recall_memories"} <= offered
     assert "zebra" in (await app.resources.read(Session(), uri)).text
-    with acting_as(anna.session.account):
+    with act_as(anna.session.account):
         own = {tool.name for tool in app.tools}
         assert app.gateway is None
         assert "memory bank" not in app.instructions
-        assert not [each for each in app.resources.templates() if "bank" in each.uri]
-        assert not app.resources.has(uri)
+        assert not [each for each in app.resources.list_templates() if "bank" in each.uri]
+        assert not app.resources.has_resource(uri)
     assert own < offered
     assert not [name for name in own if "bank" in name or "progress" in name]
     for name in ("elsewhere", "track_progress", "no_such_tool"):
@@ -153,7 +153,7 @@ async def test_the_bank_and_other_servers_do_not_exist_for_an_account(tmp_path: 
         assert not [each for each in offered - own - {name} if each in str(refused.value)]
     with pytest.raises(NotFound):
         await app.resources.read(anna.session, uri)
-    assert uri not in {each.uri for each in await app.resources.listed(anna.session)}
+    assert uri not in {each.uri for each in await app.resources.list_resources(anna.session)}
     told = [
         await anna("recall_memories", query="zebra", include_bank=True),
         await anna("unified_memory_search", query="zebra deploys"),
@@ -164,8 +164,8 @@ async def test_the_bank_and_other_servers_do_not_exist_for_an_account(tmp_path: 
 
 async def test_a_peer_is_offered_only_what_reads(app: App) -> None:
     berlin = client(app, "berlin", peer=True)
-    with acting_as(berlin.session.account):
-        assert {tool.effect for tool in app.tools} == {Effect.READS, Effect.SELECTS}
+    with act_as(berlin.session.account):
+        assert {tool.effect for tool in app.tools} == {Effect.READS, Effect.SESSION_ONLY}
         assert "store_memory" not in app.instructions
     with pytest.raises(ReadOnly):
         await remember(berlin, "x")
@@ -175,8 +175,8 @@ async def test_whose_session_it_is_counts_though_nobody_said_who_is_acting(app: 
     await client(app)("create_project", name="secret")
     anna = client(app, "anna")
     assert (await anna("list_projects"))["projects"] == []
-    assert "secret" not in str(await app.resources.listed(anna.session))
-    with acting_as(Account("bob")):  # a session of nobody's widens nothing
+    assert "secret" not in str(await app.resources.list_resources(anna.session))
+    with act_as(Account("bob")):  # a session of nobody's widens nothing
         assert (await client(app)("list_projects"))["projects"] == []
 
 
@@ -204,13 +204,13 @@ async def test_no_error_names_what_is_kept_below(app: App) -> None:
     ):
         with pytest.raises(EverkeptError) as refused:
             await anna(tool, **arguments)
-        assert "(anna)" not in str(refused.value.envelope())
+        assert "(anna)" not in str(refused.value.to_envelope())
 
 
 async def test_what_is_shared_for_reading_is_neither_promoted_nor_superseded(app: App) -> None:
     owner, anna = client(app), client(app, "anna")
     kept = (await remember(owner, "The deploy needs the staging key"))["memory_id"]
-    await app.accounts.grant("anna", await app.library.project("team"), "read")
+    await app.accounts.grant("anna", await app.library.get_project("team"), "read")
     for work in (
         anna("promote_memory", memory_id=kept, target_scope="user"),
         remember(anna, "The deploy needs no key", "user", supersedes=kept),
@@ -219,16 +219,16 @@ async def test_what_is_shared_for_reading_is_neither_promoted_nor_superseded(app
     ):
         with pytest.raises(ReadOnly):
             await work
-    await app.shelf.catch_up(Session(), 10)
+    await app.memory_access.catch_up(Session(), 10)
     assert await recalled(anna, "deploy") == ["The deploy needs the staging key"]
     assert await recalled(owner, "deploy") == ["The deploy needs the staging key"]
-    assert [p.name for p in await app.library.projects()] == ["team"]  # anna has made nothing
+    assert [p.name for p in await app.library.list_projects()] == ["team"]  # anna has made nothing
 
 
 async def test_the_owners_commands_show_nothing_that_is_an_accounts_alone(app: App) -> None:
     await remember(client(app), "The owner deploys")
     await remember(client(app, "anna"), "Anna deploys in private", "user")
-    everywhere = await app.shelf.newest(Session(), Where(), 10, everywhere=True)
+    everywhere = await app.memory_access.list_newest(Session(), RecordFilter(), 10, everywhere=True)
     assert [record.text for _, record in everywhere] == ["The owner deploys"]
 
 
@@ -237,7 +237,7 @@ async def test_an_account_is_told_what_it_may_do_with_each_project(app: App) -> 
     for name in ("read here", "written here", "hidden"):
         await owner("create_project", name=name)
     for name, access in (("read here", "read"), ("written here", "write")):
-        await app.accounts.grant("anna", await app.library.project(name), access)
+        await app.accounts.grant("anna", await app.library.get_project(name), access)
     await anna("create_project", name="hers")
     listed = (await anna("list_projects"))["projects"]
     assert {each["name"]: each["access"] for each in listed} == {
@@ -251,7 +251,7 @@ async def test_an_account_is_told_what_it_may_do_with_each_project(app: App) -> 
 async def test_who_may_only_read_keeps_a_conversation_for_themselves(app: App) -> None:
     owner, anna = client(app), client(app, "anna")
     await remember(owner, "The deploy needs the staging key")
-    await app.accounts.grant("anna", await app.library.project("team"), "read")
+    await app.accounts.grant("anna", await app.library.get_project("team"), "read")
     kept = [
         (await remember(anna, f"Deploy step {n} failed", "session"))["memory_id"] for n in range(4)
     ]
@@ -277,7 +277,7 @@ async def test_who_may_only_read_keeps_a_conversation_for_themselves(app: App) -
     for who in (owner, client(app, "bob")):
         assert not [text for text in await recalled(who, "deploy step") if "step" in text]
     _, store = await app.library.open("team")
-    assert {change.client for change in await store.changes()} == {"editor 1"}
+    assert {change.client for change in await store.read_changes()} == {"editor 1"}
     await app.end_sessions()
     with pytest.raises(ReadOnly):
         await remember(anna, "The deploy needs no key")

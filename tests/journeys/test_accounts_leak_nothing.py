@@ -20,10 +20,10 @@ from account_worlds import (
     steps,
 )
 from everkept.app.app import App
-from everkept.core.records import Where
-from everkept.core.sessions import acting_as
+from everkept.core.records import RecordFilter
+from everkept.core.sessions import act_as
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.tools.tool import Tool
 from examples import examples
 
@@ -44,17 +44,19 @@ grants = st.fixed_dictionaries({"shop": accesses, "blog": accesses})
 
 
 def offered() -> list[Tool]:
-    app = App(load({"data_dir": NOWHERE, "transport": "http"}, {}), library=MemoryLibrary())
-    with acting_as(ANNA):
+    app = App(
+        read_settings({"data_dir": NOWHERE, "transport": "http"}, {}), library=MemoryLibrary()
+    )
+    with act_as(ANNA):
         return list(app.tools)
 
 
 async def ids_in(world: World) -> list[str]:
     """Of everything that there is, whoever has it."""
     library = world.app.library
-    opened = [(await library.open(p.name))[1] for p in await library.projects()]
-    stores = [await library.user(), await library.history(), *opened]
-    return [record.id for store in stores for record in await store.scan(Where())]
+    opened = [(await library.open(p.name))[1] for p in await library.list_projects()]
+    stores = [await library.open_user_store(), await library.open_history_store(), *opened]
+    return [record.id for store in stores for record in await store.scan(RecordFilter())]
 
 
 async def all_ids(given_grants: Mapping[str, str]) -> list[str]:

@@ -12,8 +12,8 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.errors import EverkeptError
-from everkept.settings import load
-from everkept.tools.tool import Result
+from everkept.settings import read_settings
+from everkept.tools.tool import ToolResult
 from json_shapes import keys_of, pattern, unlike
 
 JSON = dict[str, Any]
@@ -39,7 +39,7 @@ class Bank:
     def folder(self) -> Path:
         return self.home / "memory-bank"
 
-    async def call(self, tool: str, arguments: JSON) -> Result:
+    async def call(self, tool: str, arguments: JSON) -> ToolResult:
         """`HOME` in an argument is the folder around the bank."""
         given = {
             name: value.replace("HOME", str(self.home)) if isinstance(value, str) else value
@@ -58,7 +58,7 @@ async def no_bank(tmp_path: Path) -> AsyncIterator[Bank]:
     home = tmp_path / "shop"
     home.mkdir()
     flags = {"data_dir": tmp_path / "data", "path": home, "toolsets": "bank"}
-    app = App(load(flags | {"bank_extras": True, "embedding_model": "none"}, {}))
+    app = App(read_settings(flags | {"bank_extras": True, "embedding_model": "none"}, {}))
     yield Bank(app, home, Session())
     await app.close()
 
@@ -150,9 +150,9 @@ ARGUMENTS = {name: arguments for name, arguments in reversed(CALLS) if "[" not i
 async def the_one(bank: Bank, tool: str) -> str:
     """Of what there is now, the id that a call needs."""
     if tool == "restore_backup":
-        return (await bank.call("list_backups", {})).structured["backups"][0]["id"]
+        return (await bank.call("list_backups", {})).facts["backups"][0]["id"]
     opened = await bank.call("graph_open_nodes", {"nodes": ["Shop API"]})
-    return opened.structured["observations"][0]["id"]
+    return opened.facts["observations"][0]["id"]
 
 
 async def test_every_answer_is_what_the_contract_says(bank: Bank) -> None:
@@ -193,15 +193,15 @@ def promises() -> list[str]:
     return found
 
 
-def missing_from(answer: Result, promised: JSON, named: str, seen: set[str]) -> list[str]:
+def missing_from(answer: ToolResult, promised: JSON, named: str, seen: set[str]) -> list[str]:
     """What the contract promises of an answer and is not so, by its path."""
     if promised["format"] == "text":
         return [] if re.match(pattern(promised["value"]), answer.text) else [f"{named} text"]
     heading, _, _ = answer.text.partition("{")
     is_headed = promised["format"] == "json after a heading"
-    if bool(heading) != is_headed or json.loads(answer.text[len(heading) :]) != answer.structured:
+    if bool(heading) != is_headed or json.loads(answer.text[len(heading) :]) != answer.facts:
         return [f"{named} text"]
-    return unlike(answer.structured, promised["value"], named, seen)
+    return unlike(answer.facts, promised["value"], named, seen)
 
 
 WITHOUT_A_BANK = {
@@ -362,6 +362,6 @@ async def test_a_write_that_came_too_late_has_the_contracts_code_and_facts(
 ) -> None:
     assert code in CONTRACT["write_memory_bank_file"]["errors"]["calls"]
     late = {"filename": filename, "content": "", "ifMatchEtag": "0" * 16}
-    envelope = (await bank.error("write_memory_bank_file", late)).envelope()
+    envelope = (await bank.error("write_memory_bank_file", late)).to_envelope()
     assert envelope["error"] == code
     assert keys <= envelope.keys()

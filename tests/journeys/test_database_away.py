@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from everkept.core.records import Record, Update, Where
+from everkept.core.records import Record, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby import library
-from everkept.engines.standby.failover import MAKING_WAY
-from everkept.engines.standby.replica_follower import SOON
+from everkept.engines.standby.failover import ADD_WAIT_SECONDS
+from everkept.engines.standby.replica_follower import DELAY_SECONDS
 from everkept.errors import EverkeptError
 from examples import examples
 from records import DAY_ONE, batch, entity, note
@@ -64,7 +64,7 @@ class Away(RuleBasedStateMachine):
         """No call waits for longer than its patience."""
 
         async def called() -> T:
-            return await self.standing.time.rushes(work, PATIENCE, MAKING_WAY)
+            return await self.standing.time.rushes(work, PATIENCE, ADD_WAIT_SECONDS)
 
         return self.run(called())
 
@@ -76,12 +76,12 @@ class Away(RuleBasedStateMachine):
 
     async def store(self, place: str) -> Any:
         if place == "user":
-            return await self.standing.library.user()
+            return await self.standing.library.open_user_store()
         return (await self.standing.library.open(place))[1]
 
     async def stored(self, place: str) -> Any:
         if place == "user":
-            return await self.database.user()
+            return await self.database.open_user_store()
         return (await self.database.open(place))[1]
 
     @rule(place=st.sampled_from(PLACES), which=st.none() | WHICH)
@@ -152,7 +152,7 @@ class Away(RuleBasedStateMachine):
     def mend(self) -> None:
         self.standing.line.mend()
 
-    @rule(seconds=st.sampled_from([SOON, EVERY]))
+    @rule(seconds=st.sampled_from([DELAY_SECONDS, EVERY]))
     def time_passes(self, seconds: float) -> None:
         """Whatever was to be done then is begun, and perhaps interrupted by what comes next."""
 
@@ -165,8 +165,8 @@ class Away(RuleBasedStateMachine):
     @rule()
     def follow(self) -> None:
         async def followed() -> None:
-            await self.standing.library.user()
-            if self.standing.time.asleep(SOON):
+            await self.standing.library.open_user_store()
+            if self.standing.time.asleep(DELAY_SECONDS):
                 await self.standing.followed()
 
         self.run(followed())
@@ -177,7 +177,7 @@ class Away(RuleBasedStateMachine):
 
         async def back() -> None:
             time = self.standing.time
-            await time.rushes(self.standing.library.projects(), PATIENCE, MAKING_WAY)
+            await time.rushes(self.standing.library.list_projects(), PATIENCE, ADD_WAIT_SECONDS)
             await time.rushes(self.standing.becomes("connected"), *ATTEMPTS)
 
         self.run(back())
@@ -185,7 +185,7 @@ class Away(RuleBasedStateMachine):
     @rule(is_cut=st.booleans())
     def restart(self, *, is_cut: bool) -> None:
         """However slow the disk is, what was stored last comes to the copy before the end."""
-        with patch.object(library, "TIME_TO_CLOSE", BOUND):
+        with patch.object(library, "CLOSE_SECONDS", BOUND):
             self.run(self.standing.library.close())
         self.standing = self.run(self.started(is_cut=is_cut))
 
@@ -208,16 +208,18 @@ class Away(RuleBasedStateMachine):
             store, known = await self.stored(place), self.known[place]
             inserted = [
                 edit.id
-                for change in await store.changes(limit=10_000)
+                for change in await store.read_changes(limit=10_000)
                 for edit in change.edits
                 if edit.operation == "insert"
             ]
             assert len(inserted) == len(set(inserted))
             assert set(inserted) <= self.tried[place]
             assert [each for each in inserted if each in known.texts] == known.ids
-            texts = {record.id: record.text for record in await store.scan(Where())}
+            texts = {record.id: record.text for record in await store.scan(RecordFilter())}
             assert all(texts[record_id] in known.texts[record_id] for record_id in known.ids)
-            here = await (self.standing.replica.user() if place == "user" else self.here(place))
+            here = await (
+                self.standing.replica.open_user_store() if place == "user" else self.here(place)
+            )
             assert await contents(here) == await contents(store)
 
     async def here(self, place: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.library import Condition, answering
+from everkept.core.library import Condition, track_replica_use
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.standby.library import StandbyLibrary
 from failing_databases import KINDS, Server, library_on, proxied, served
@@ -25,7 +25,7 @@ class Load:
     """Several tasks that store one record after the other, and remember what was acknowledged."""
 
     def __init__(self, folder: Path, url: str, namespace: str, first: int = 0) -> None:
-        self._turned = asyncio.Event()
+        self._shift_stamp = asyncio.Event()
         self.statuses: list[str] = []
         self.library = over_server(url, namespace, folder, on_change=self._turn)
         self.stored: dict[int, list[str]] = {writer: [] for writer in range(first, first + WRITERS)}
@@ -35,13 +35,13 @@ class Load:
 
     def _turn(self, condition: Condition) -> None:
         self.statuses.append(condition.status)
-        self._turned.set()
+        self._shift_stamp.set()
 
     def start(self) -> None:
         self._writers = [asyncio.create_task(self._write(writer)) for writer in self.stored]
 
     async def _write(self, writer: int) -> None:
-        store = await self.library.user()
+        store = await self.library.open_user_store()
         while not self._is_over:
             name = f"{writer}-{len(self.stored[writer])}"
             await store.commit(batch(entity(name), client=str(writer)))
@@ -62,14 +62,14 @@ class Load:
     async def becomes(self, *statuses: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while self.library.condition.status not in statuses:
-                self._turned.clear()
-                await self._turned.wait()
+                self._shift_stamp.clear()
+                await self._shift_stamp.wait()
 
     async def end(self) -> None:
         self._is_over = True
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self._writers)
-        await self.library.projects()
+        await self.library.list_projects()
         await self.becomes("connected")
 
 
@@ -89,13 +89,13 @@ async def loaded(
 
 async def inserted(server: Server, namespace: str) -> list[tuple[str, str]]:
     """Who has stored what, in the order of the log."""
-    store: RecordStore = await library_on(server, namespace).user()
+    store: RecordStore = await library_on(server, namespace).open_user_store()
     found = [
         (change.client, edit.id or "")
-        for change in await store.changes(limit=100_000)
+        for change in await store.read_changes(limit=100_000)
         for edit in change.edits
     ]
-    assert await store.check() == []
+    assert await store.find_faults() == []
     assert len(await store.get([name for _, name in found])) == len(found)
     return found
 
@@ -187,14 +187,14 @@ async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(
     async with served(kind, tmp_path / "data") as server:
         folder = tmp_path / "standby"
         library = over_server(server.url, namespace, folder)
-        await (await library.user()).commit(batch(entity("first")))
+        await (await library.open_user_store()).commit(batch(entity("first")))
         await copied(library, folder, "first")
         await library.close()
         await server.kill()
         for name in ("second", "third"):
             library = over_server(server.url, namespace, folder)
-            with answering() as noted:
-                store = await library.user()
+            with track_replica_use() as noted:
+                store = await library.open_user_store()
                 await store.commit(batch(entity(name)))
                 assert len(await store.get(["first", name])) == 2
             assert noted.kept_here
@@ -204,8 +204,10 @@ async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(
         library = over_server(server.url, namespace, folder, patience=PATIENCE)
         assert library.condition.waiting == 2
         await library.set_note("what waits", "goes before")
-        with answering() as noted:
-            assert len(await (await library.user()).get(["first", "second", "third"])) == 3
+        with track_replica_use() as noted:
+            assert (
+                len(await (await library.open_user_store()).get(["first", "second", "third"])) == 3
+            )
         assert not noted.is_degraded
         assert library.condition.waiting == 0
         await library.close()
@@ -225,7 +227,7 @@ async def copied(library: StandbyLibrary, folder: Path, name: str) -> None:
 
 
 async def has(library: Library, name: str) -> bool:
-    return bool(await (await library.user()).get([name]))
+    return bool(await (await library.open_user_store()).get([name]))
 
 
 async def until(ask: Callable[[], Awaitable[bool]]) -> None:
@@ -242,7 +244,7 @@ async def test_what_a_server_without_files_had_is_kept_when_it_begins_anew(
 
     async with served_by_surreal(core) as server:
         library = over_server(server.url, fresh_namespace(), tmp_path)
-        await (await library.user()).commit(batch(entity("first")))
+        await (await library.open_user_store()).commit(batch(entity("first")))
         await copied(library, tmp_path, "first")
         await server.restart()
         await until(lambda: has_kept_copy(library))
@@ -253,7 +255,7 @@ async def test_what_a_server_without_files_had_is_kept_when_it_begins_anew(
 
 
 async def has_kept_copy(library: StandbyLibrary) -> bool:
-    await library.projects()
+    await library.list_projects()
     return library.condition.copy_kept != ""
 
 

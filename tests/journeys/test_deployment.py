@@ -8,7 +8,7 @@ from database_places import variables
 from engine_journeys import Place
 from everkept.cli.main import COMMANDS
 from everkept.settings import Settings
-from everkept.values import fields
+from everkept.values import list_fields
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def test_there_is_one_image_and_its_variables_are_settings() -> None:
     assert "build: .." in compose
     named = re.findall(r"\bEVERKEPT_([A-Z_]+):", compose)
     assert {"TRANSPORT", "HOST", "PORT", "CERTIFICATE"} <= {*named}
-    assert {name.lower() for name in named} <= {field.name for field in fields(Settings)}
+    assert {name.lower() for name in named} <= {field.name for field in list_fields(Settings)}
 
 
 def test_the_health_check_of_the_image_is_a_command() -> None:

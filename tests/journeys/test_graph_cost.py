@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.settings import load
+from everkept.settings import read_settings
 from sqlite_watch import Watch, watched
 from tool_calls import Client
 
@@ -34,7 +34,7 @@ def watch() -> Iterator[Watch]:
 async def client(dialect: str, tmp_path: Path, watch: Watch) -> AsyncIterator[Client]:
     """A client over stdio that has stored a graph, and read something of it."""
     settings = {"data_dir": tmp_path, "project": "one", "dialect": dialect, "toolsets": "graph"}
-    app = App(load(settings, {}))
+    app = App(read_settings(settings, {}))
     client = Client(app)
     await client("create_entities", entities=ENTITIES)
     await client("create_relations", relations=RELATIONS)
@@ -77,7 +77,7 @@ async def test_a_store_takes_no_way_to_another_thread(client: Client, watch: Wat
 
 
 async def test_over_http_a_store_is_made_in_its_own_thread(tmp_path: Path, watch: Watch) -> None:
-    app = App(load({"data_dir": tmp_path, "project": "one", "transport": "http"}, {}))
+    app = App(read_settings({"data_dir": tmp_path, "project": "one", "transport": "http"}, {}))
     client = Client(app)
     for name in ("one", "two", "three"):
         await store(client, name)

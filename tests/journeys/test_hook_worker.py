@@ -14,13 +14,13 @@ import pytest
 
 from everkept.app.app import App
 from everkept.core.locks import FileLock
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.session_end import Job, Jobs, lock_path
-from everkept.hooks.worker import MOST_MEMORY
-from everkept.hooks.workspace import recent
-from everkept.settings import load
+from everkept.hooks.session_end import JobQueue, SessionJob, get_lock_path
+from everkept.hooks.worker import MAX_MEMORY_BYTES
+from everkept.hooks.workspace import read_recent_faults
+from everkept.settings import read_settings
 from hook_workers import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
 from server_processes import HANG, command, stdio_server
 
@@ -30,8 +30,9 @@ AT_ONCE = 50
 LIMITED = """
 import sys
 from everkept.hooks.worker import main
-from everkept.settings import load
-main(load({"data_dir": sys.argv[1]}), time_limit=float(sys.argv[2]), grace=float(sys.argv[3]))
+from everkept.settings import read_settings
+settings = read_settings({"data_dir": sys.argv[1]})
+main(settings, time_limit=float(sys.argv[2]), grace=float(sys.argv[3]))
 """
 
 
@@ -63,7 +64,7 @@ def told(path: Path | None, folder: Path, session: str = SESSION) -> dict[str, s
 
 def at_work(data: Path) -> list[psutil.Process]:
     """Those workers that have the lock's file; one that is just going has let go of it."""
-    lock, found = str(lock_path(load({"data_dir": data}))), []
+    lock, found = str(get_lock_path(read_settings({"data_dir": data}))), []
     for process in workers(data):
         with suppress(psutil.Error):
             if any(file.path == lock for file in process.open_files()):
@@ -72,12 +73,12 @@ def at_work(data: Path) -> list[psutil.Process]:
 
 
 def waiting(data: Path) -> list[str]:
-    return Jobs(data / "hooks").names()
+    return JobQueue(data / "hooks").list_names()
 
 
 def reached(data: Path, name: str) -> int:
     """How far the transcript of a job is taken in."""
-    job = Jobs(data / "hooks").get(name)
+    job = JobQueue(data / "hooks").read_job(name)
     return 0 if job is None else job.reached
 
 
@@ -93,7 +94,7 @@ def imported_whole(home: Path, data: Path) -> None:
 
 async def remember(data: Path, folder: Path, content: str) -> None:
     flags = {"data_dir": data, "path": folder, "embedding_model": "none"}
-    app = App(load(flags, {"EVERKEPT_CONFIG": "none"}))
+    app = App(read_settings(flags, {"EVERKEPT_CONFIG": "none"}))
     given = {"content": content, "type": "episodic", "scope": "session", "session_id": SESSION}
     await app.call(Session(), "store_memory", given)
     await app.close()
@@ -156,7 +157,11 @@ async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(
     assert most == 1
     assert waiting(data) == []
     taken = {kept[5] for kept in (await past(data)).values() if kept[0] == "turn"}
-    late = [fault for fault in recent(data / "hooks", AT_ONCE) if "longer than" in fault.reason]
+    late = [
+        fault
+        for fault in read_recent_faults(data / "hooks", AT_ONCE)
+        if "longer than" in fault.reason
+    ]
     left = [each for each in sessions if each not in taken]
     assert len(left) <= len(late)  # a machine that has too much to do cuts hooks off, and says so
     for each in left:
@@ -188,7 +193,7 @@ async def test_a_worker_that_is_killed_again_and_again_ends_as_if_it_never_was(
         hooked("SessionEnd", data, home, told(None, folder, "another"))
     wait_for_workers(data)
     assert kills > 1
-    assert Jobs(data / "hooks").set_aside() == []
+    assert JobQueue(data / "hooks").list_failed() == []
     assert await past(data) == await past(data.with_name("whole"))
 
 
@@ -212,13 +217,13 @@ async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(
 
 
 def test_a_worker_that_does_not_end_in_time_is_ended(home: Path, data: Path) -> None:
-    jobs = Jobs(data / "hooks")
-    jobs.add(Job("SessionEnd", SESSION, 1))
+    jobs = JobQueue(data / "hooks")
+    jobs.add(SessionJob("SessionEnd", SESSION, 1))
     # To load what it works with takes longer, and nothing can call that off. Whoever ends it does
     # not wait for the interpreter, so that it may also be ended in the middle of something.
     assert limited(home, data, 0.01, 0.01) != 0
-    assert len(jobs.names()) == 1
-    lock = FileLock(lock_path(load({"data_dir": data})))
+    assert len(jobs.list_names()) == 1
+    lock = FileLock(get_lock_path(read_settings({"data_dir": data})))
     assert lock.take()
     lock.release()
 
@@ -249,7 +254,7 @@ def test_a_worker_is_polite_and_its_own_hooks_keep_still(
         assert worker.nice() > 0
         assert os.getsid(worker.pid) == worker.pid
     if sys.platform == "linux":
-        assert 0 < worker.rlimit(psutil.RLIMIT_DATA)[0] <= MOST_MEMORY
+        assert 0 < worker.rlimit(psutil.RLIMIT_DATA)[0] <= MAX_MEMORY_BYTES
     wait_for_workers(data)
     inside = {"EVERKEPT_INSIDE_HOOK": "1"}
     assert hooked("SessionEnd", data, home, told(path, folder), **inside) == ""
@@ -265,12 +270,12 @@ async def test_a_project_that_is_off_and_hooks_that_are_off_leave_nothing_behind
     assert not data.exists()  # noqa: ASYNC240
     await remember(data, folder, "The teapot leaks")
     library = SqliteLibrary(data)
-    await library.switch(folder.name, off=True)
+    await library.set_off(folder.name, off=True)
     assert hooked("SessionEnd", data, home, told(path, folder)) == ""
     assert waiting(data) == []
     assert workers(data) == []
-    assert await (await library.history()).scan(Where(kinds=("turn",))) == []
-    await library.switch(folder.name, off=False)
+    assert await (await library.open_history_store()).scan(RecordFilter(kinds=("turn",))) == []
+    await library.set_off(folder.name, off=False)
     await library.close()
 
 
@@ -289,14 +294,14 @@ def test_a_transcript_with_a_secret_is_masked_as_any_import_is(
 def test_where_only_reading_is_allowed_what_waits_goes_on_waiting(
     home: Path, data: Path, folder: Path
 ) -> None:
-    jobs = Jobs(data / "hooks")
-    jobs.add(Job("SessionEnd", SESSION, 1))
-    before = jobs.get(jobs.names()[0])
+    jobs = JobQueue(data / "hooks")
+    jobs.add(SessionJob("SessionEnd", SESSION, 1))
+    before = jobs.read_job(jobs.list_names()[0])
     only_reading = {"EVERKEPT_READ_ONLY": "true"}
     assert hooked("SessionStart", data, home, told(None, folder), **only_reading) == ""
     assert hooked("SessionEnd", data, home, told(None, folder), **only_reading) == ""
     assert workers(data) == []
-    assert [jobs.get(name) for name in jobs.names()] == [before]
+    assert [jobs.read_job(name) for name in jobs.list_names()] == [before]
     assert hooked("SessionStart", data, home, told(None, folder)) == ""
     wait_for_workers(data)
-    assert jobs.names() == []
+    assert jobs.list_names() == []

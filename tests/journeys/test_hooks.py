@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.workspace import Ledger
+from everkept.hooks.workspace import SessionLedger
 from hook_processes import KNOWN, PATIENCE, Hooks, listed, remember
 from processes import acting
 from records import batch, memory
@@ -53,7 +53,7 @@ AS_ANOTHER = """
 import os, sys
 import everkept.core.secrets, everkept.engines.sqlite.read_only_library
 from everkept.hooks import entry, events, workspace
-entry.handler_of("SessionStart")
+entry.load_handler("SessionStart")
 os.setuid(int(sys.argv[1]))
 entry.main(["SessionStart", sys.argv[2]])
 """
@@ -317,8 +317,8 @@ def test_without_standard_streams_it_ends_as_well(hooks: Hooks) -> None:
 
 async def test_a_project_that_is_off_is_left_alone(hooks: Hooks) -> None:
     library = SqliteLibrary(hooks.data)
-    [project] = await library.projects()
-    await library.switch(project.name, off=True)
+    [project] = await library.list_projects()
+    await library.set_off(project.name, off=True)
     await library.close()
     before = listed(hooks.data)
     for event in (*QUICK, "PostToolUse", "PreCompact", "SessionEnd"):
@@ -328,7 +328,7 @@ async def test_a_project_that_is_off_is_left_alone(hooks: Hooks) -> None:
 
 async def test_what_a_server_has_just_stored_is_told(hooks: Hooks) -> None:
     library = SqliteLibrary(hooks.data)
-    [project] = await library.projects()
+    [project] = await library.list_projects()
     _, store = await library.open(project.name)
     await store.commit(batch(memory("Sessions end after an hour.", importance=0.9)))
     assert list(hooks.data.glob("projects/*-wal"))
@@ -404,11 +404,11 @@ def test_a_command_that_is_made_to_hang_a_reader_does_not(hooks: Hooks) -> None:
 
 
 def test_a_session_that_starts_sweeps_away_what_others_of_long_ago_have_left(hooks: Hooks) -> None:
-    ledger = Ledger(hooks.data / "hooks", "aaaa")
+    ledger = SessionLedger(hooks.data / "hooks", "aaaa")
     ledger.claim(["x"])
     [path] = (hooks.data / "hooks" / "sessions").iterdir()
     os.utime(path, (0, 0))
     assert hooks.call("SessionStart", None, EVERKEPT_READ_ONLY="true").status == 0
-    assert ledger.given() == {"x"}
+    assert ledger.read_given() == {"x"}
     assert hooks.call("SessionStart").status == 0
-    assert ledger.given() == set()
+    assert ledger.read_given() == set()

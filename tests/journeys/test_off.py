@@ -103,7 +103,7 @@ class Scene:
         return [self.here, self.there, moved]
 
     async def switch(self, *, off: bool) -> None:
-        await self.here.app.library.switch("shop", off=off)
+        await self.here.app.library.set_off("shop", off=off)
 
     async def store(self) -> RecordStore:
         return (await self.here.app.library.open("shop"))[1]
@@ -125,7 +125,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         apps.append(App(replace(settings, path=tmp_path / name)))
     here, there = Seat(apps[0]), Seat(apps[1])
     await _fill(here)
-    history = await here.app.library.history()
+    history = await here.app.library.open_history_store()
     code = (Written(f"def zebra():\n    {SECRET}()", "python", "src/zebra.py", ("zebra",)),)
     turns = await tell(
         history,
@@ -162,7 +162,7 @@ async def test_every_tool_of_these_families_is_asked(scene: Scene) -> None:
     }
     assert OF_BANK.keys() <= bank
     for tool in scene.here.app.tools:
-        if tool.name in bank or tool.effect is Effect.SELECTS:
+        if tool.name in bank or tool.effect is Effect.SESSION_ONLY:
             continue
         expected = QUESTIONS if tool.effect is Effect.READS else {*CHANGES, *WHOLE_PROJECTS}
         assert tool.name in expected
@@ -192,7 +192,7 @@ async def test_no_id_and_no_cursor_from_before_leads_to_it(scene: Scene) -> None
     page = await scene.here.app.call(
         scene.here.session, "read_conversation", {"id": "s1", "limit": 1}
     )
-    following = {"id": "s1", "cursor": page.structured["next_cursor"]}
+    following = {"id": "s1", "cursor": page.facts["next_cursor"]}
     assert SECRET in await scene.here("read_conversation", **following)
     await scene.switch(off=True)
     for seat in scene.seats:
@@ -212,11 +212,11 @@ async def test_the_bank_is_neither_searched_nor_is_its_graph(scene: Scene, tool:
 async def test_nothing_is_changed_meanwhile(scene: Scene, tool: str) -> None:
     await scene.switch(off=True)
     store = await scene.store()
-    before = await store.revision()
+    before = await store.get_revision()
     for answer in await scene.here.asked(tool, CHANGES[tool]):
         assert answer.startswith("project_off")
     assert (await scene.there(tool, **CHANGES[tool], project="shop")).startswith("project_off")
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_no_resource_gives_it_out(scene: Scene) -> None:
@@ -224,7 +224,7 @@ async def test_no_resource_gives_it_out(scene: Scene) -> None:
 
     async def shown(seat: Seat) -> dict[str, str]:
         found: dict[str, str] = {}
-        for info in await seat.app.resources.listed(seat.session):
+        for info in await seat.app.resources.list_resources(seat.session):
             if info.uri.startswith("memory-bank:"):  # a file of the folder, as it lies there
                 continue
             try:
@@ -234,12 +234,12 @@ async def test_no_resource_gives_it_out(scene: Scene) -> None:
         return found
 
     assert SECRET in str(await shown(scene.here))
-    seen = await documents.state(scene.here.session, "memory://knowledge-graph")
+    seen = await documents.read_state(scene.here.session, "memory://knowledge-graph")
     await scene.switch(off=True)
     for seat in scene.seats:
         assert SECRET not in str(await shown(seat))
     assert (await shown(scene.there))["memory://projects/shop/knowledge-graph"] == "project_off"
-    assert await documents.state(scene.here.session, "memory://knowledge-graph") != seen
+    assert await documents.read_state(scene.here.session, "memory://knowledge-graph") != seen
 
 
 async def test_what_is_searched_for_in_it_is_not_kept(scene: Scene) -> None:
@@ -249,7 +249,7 @@ async def test_what_is_searched_for_in_it_is_not_kept(scene: Scene) -> None:
         await seat("unified_memory_search", query=query)
     for app in (scene.here.app, scene.there.app):
         await app.close()
-    kept = await scene.there.app.past.searches(10)
+    kept = await scene.there.app.history.list_searches(10)
     assert {search.query for search in kept} == {"asked elsewhere"}
 
 
@@ -281,14 +281,14 @@ async def test_no_hook_tells_another_project_of_it(tmp_path: Path, name: str) ->
     (tmp_path / "link").symlink_to(shop)
     library = SqliteLibrary(tmp_path / "data")
     said = "How do we round the zebra invoices?", f"By banker's rounding in the {SECRET} module."
-    await tell(await library.history(), "s1", *said, project=str(tmp_path / name))
-    await library.assign_workspace(str(shop.resolve()), await library.create("shop", ""))
+    await tell(await library.open_history_store(), "s1", *said, project=str(tmp_path / name))
+    await library.link_workspace(str(shop.resolve()), await library.create("shop", ""))
     await library.create("elsewhere", "")
     hooks = Hooks(tmp_path / "data", other)
     in_it = Hooks(tmp_path / "data", tmp_path / name)
     prompt = "How did we round the zebra invoices before?"
     for off in (False, True):
-        await library.switch("shop", off=off)
+        await library.set_off("shop", off=off)
         asked = hooks.told(prompt=prompt, session_id=f"asked {off}")
         assert (SECRET in hooks.call("UserPromptSubmit", asked).out) is not off
         begun = in_it.told(session_id=f"begun {off}")
@@ -301,9 +301,11 @@ async def test_no_hook_tells_another_project_of_it(tmp_path: Path, name: str) ->
 async def test_while_something_is_off_a_hook_is_as_quick_to_load(tmp_path: Path) -> None:
     (tmp_path / "other" / ".git").mkdir(parents=True)
     library = SqliteLibrary(tmp_path / "data")
-    await tell(await library.history(), "s1", "Zebra invoices", project=str(tmp_path / "shop"))
-    await library.assign_workspace(str(tmp_path / "shop"), await library.create("shop", ""))
-    await library.switch("shop", off=True)
+    await tell(
+        await library.open_history_store(), "s1", "Zebra invoices", project=str(tmp_path / "shop")
+    )
+    await library.link_workspace(str(tmp_path / "shop"), await library.create("shop", ""))
+    await library.set_off("shop", off=True)
     await library.close()
     hooks = Hooks(tmp_path / "data", tmp_path / "other")
     process = hooks.run("-X", "importtime", "-m", "everkept", "hook", "UserPromptSubmit")

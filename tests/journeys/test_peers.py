@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from assistant import codes
-from everkept.core.peers import shown_fingerprint
+from everkept.core.peers import format_fingerprint
 from peer_servers import PLAIN, Household, household
 from server_processes import HttpServer, http_server, run, stdio_server
 
@@ -44,7 +44,7 @@ class Asking:
     def know(self, name: str, other: Neighbour, *more: str, fingerprint: str = "") -> None:
         token = self.data.parent / f"{name}.token"
         token.write_text(other.home.token, encoding="utf-8")
-        pinned = shown_fingerprint(fingerprint or other.home.identity.fingerprint)
+        pinned = format_fingerprint(fingerprint or other.home.identity.fingerprint)
         done = run(
             *("peer", "add", name, other.address, "--token-file", token, "--fingerprint", pinned),
             *(*more, "--data-dir", self.data),

@@ -4,8 +4,8 @@ import jsonschema
 import pytest
 
 from conversations import Historian, Moment, tell
-from everkept.core.answers import Finding
-from everkept.core.peers import Asked, PeerAnswer, PeerQuestion
+from everkept.core.answers import SearchFinding
+from everkept.core.peers import PeerAnswer, PeerAnswers, PeerQuestion
 from everkept.engines.memory.library import MemoryLibrary
 from records import DAY_ONE
 
@@ -14,7 +14,7 @@ from records import DAY_ONE
 async def library() -> MemoryLibrary:
     made = MemoryLibrary()
     await tell(
-        await made.history(),
+        await made.open_history_store(),
         "s1",
         "The login form raises a KeyError about the session token",
         "The session token was read before it was set.",
@@ -25,16 +25,16 @@ async def library() -> MemoryLibrary:
 class Neighbours:
     """Others who have an answer ready, and what they were asked."""
 
-    def __init__(self, *findings: Finding) -> None:
+    def __init__(self, *findings: SearchFinding) -> None:
         self.questions: list[PeerQuestion] = []
-        self._asked = Asked([PeerAnswer("anna", findings)])
+        self._asked = PeerAnswers([PeerAnswer("anna", findings)])
 
-    async def ask(self, question: PeerQuestion) -> Asked:
+    async def ask(self, question: PeerQuestion) -> PeerAnswers:
         self.questions.append(question)
         return self._asked
 
 
-LOGIN = Finding(
+LOGIN = SearchFinding(
     "anna:turn_1",
     "conversation",
     "Login form: the KeyError is a race",
@@ -63,13 +63,13 @@ async def test_what_others_have_is_in_the_answer_and_named(
     asked = {"query": "KeyError of the login form", "include_peers": True, "format": form}
     result = await historian.result("recall_previous_discussions", **asked)
     output = historian.tools.get("recall_previous_discussions").output_schema
-    jsonschema.validate(result.structured, output or False)
-    sources = result.structured["stats"]["sources"]
+    jsonschema.validate(result.facts, output or False)
+    sources = result.facts["stats"]["sources"]
     assert sources["peer:anna"] == 1
     assert sources["local"] >= 1
     assert form == "json" or "1 from the peer anna" in result.text
     again = await historian("recall_previous_discussions", **asked)
-    assert again == result.structured
+    assert again == result.facts
     assert [(one.query, one.limit) for one in peers.questions] == [(asked["query"], 10)] * 2
 
 

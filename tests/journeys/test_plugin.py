@@ -20,8 +20,8 @@ from everkept import __version__
 from everkept.app.app import App
 from everkept.cli.main import COMMANDS as COMMAND_LINE
 from everkept.cli.serve import serve
-from everkept.hooks.entry import handler_of
-from everkept.settings import load
+from everkept.hooks.entry import load_handler
+from everkept.settings import read_settings
 from scratch_checkout import PROJECT, Checkout, scratch_checkout
 
 PLUGIN = PROJECT / "plugin"
@@ -41,7 +41,7 @@ def frontmatter(path: Path) -> dict[str, Any]:
 
 
 def tools() -> list[str]:
-    return [tool.name for tool in App(load({}, {})).tools]
+    return [tool.name for tool in App(read_settings({}, {})).tools]
 
 
 def test_everything_that_is_offered_has_one_version() -> None:
@@ -87,7 +87,7 @@ def test_every_hook_calls_its_own_event_and_holds_nobody_up() -> None:
 
 
 def test_every_hook_is_for_an_event_that_has_a_handler() -> None:
-    assert [event for event, _ in hook_commands() if handler_of(event) is None] == []
+    assert [event for event, _ in hook_commands() if load_handler(event) is None] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
@@ -121,7 +121,7 @@ def test_the_skill_is_short_and_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("page", [*COMMANDS, SKILL], ids=lambda path: path.stem)
 def test_the_tools_and_arguments_that_a_page_names_exist(page: Path) -> None:
     known = set(tools()) | {"depends_on"}  # a relation, as an example
-    for tool in App(load({}, {})).tools:
+    for tool in App(read_settings({}, {})).tools:
         known |= set(tool.input_schema["properties"])
     named = re.findall(r"`((?:[a-z]+_)+[a-z]+)`", page.read_text("utf-8"))
     assert [name for name in named if name not in known] == []

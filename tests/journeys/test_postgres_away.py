@@ -9,11 +9,11 @@ from typing import Any
 
 from database_places import postgres_url
 from engine_journeys import Place, beside, place, recalled, stored
-from everkept.app.engines import standby_of
-from everkept.core.records import Where
+from everkept.app.engines import find_standby
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound
-from everkept.settings import load
+from everkept.settings import read_settings
 from hook_processes import Hooks
 from postgres_server import Server
 from server_processes import HANG, HttpServer, StdioServer, http_server
@@ -155,7 +155,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
 
 async def copied(at: Place, content: str) -> None:
     """Waits until the copy on a machine has what would be missed there."""
-    standby = standby_of(load({"data_dir": at.data, "config": "none"}, at.variables))
+    standby = find_standby(read_settings({"data_dir": at.data, "config": "none"}, at.variables))
     assert standby is not None
     replica = SqliteLibrary(standby.replica)
     try:
@@ -171,7 +171,7 @@ async def contents(library: SqliteLibrary) -> list[str]:
         _, store = await library.open("shop")
     except NotFound:
         return []
-    return [record.text for record in await store.scan(Where())]
+    return [record.text for record in await store.scan(RecordFilter())]
 
 
 def check_commands(at: Place) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from assistant import Assistant
 from everkept.core.answers import Hops
-from everkept.core.ports import Embedded
-from everkept.core.records import Weights, Where
+from everkept.core.ports import RecordVector
+from everkept.core.records import RecordFilter, Weights
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.store import PostgresStore
-from everkept.language.words import Phrase
+from everkept.language.words import WordPhrase
 from postgres_libraries import library_over
 from postgres_server import shared
 from postgres_trips import COMMITTED_AND_TOLD, Way
@@ -23,32 +23,32 @@ from upstreams import until
 Question = Callable[[PostgresStore], Awaitable[object]]
 QUESTIONS: dict[str, Question] = {
     "get": lambda store: store.get(["Ada", "Bob"]),
-    "scan": lambda store: store.scan(Where(kinds=("entity",)), limit=3),
-    "containing": lambda store: store.containing("Ada", Where(), 3),
-    "links": lambda store: store.links(["Ada"]),
+    "scan": lambda store: store.scan(RecordFilter(kinds=("entity",)), limit=3),
+    "containing": lambda store: store.match_text("Ada", RecordFilter(), 3),
+    "links": lambda store: store.find_links(["Ada"]),
     "walk": lambda store: store.walk(["Ada"], Hops(3)),
     "get_links": lambda store: store.get_links(["knows"]),
     "scan_links": lambda store: store.scan_links(deleted=None),
-    "count": lambda store: store.count(),
-    "how_many": lambda store: store.how_many(Where()),
-    "changes": lambda store: store.changes(),
-    "history": lambda store: store.history([record_ref("Ada")]),
-    "revision": lambda store: store.revision(),
-    "stamp": lambda store: store.stamp(),
+    "count": lambda store: store.count_live(),
+    "how_many": lambda store: store.count_records(RecordFilter()),
+    "changes": lambda store: store.read_changes(),
+    "history": lambda store: store.read_history([record_ref("Ada")]),
+    "revision": lambda store: store.get_revision(),
+    "stamp": lambda store: store.get_stamp(),
     "tally": lambda store: store.tally(["entity"]),
-    "scopes": lambda store: store.scopes("entity"),
-    "authors": lambda store: store.authors(),
-    "unembedded": lambda store: store.unembedded("model", ["entity"], 3),
-    "vectors": lambda store: store.vectors("model", ["Ada"]),
-    "accesses": lambda store: store.accesses(["Ada"]),
-    "most_accessed": lambda store: store.most_accessed(3),
-    "size": lambda store: store.size(),
+    "scopes": lambda store: store.list_scopes("entity"),
+    "authors": lambda store: store.list_authors(),
+    "unembedded": lambda store: store.find_unembedded("model", ["entity"], 3),
+    "vectors": lambda store: store.get_vectors("model", ["Ada"]),
+    "accesses": lambda store: store.get_accesses(["Ada"]),
+    "most_accessed": lambda store: store.list_most_accessed(3),
+    "size": lambda store: store.measure_size(),
 }
 LISTS: dict[str, Callable[[PostgresLibrary], Awaitable[object]]] = {
-    "projects": lambda library: library.projects(),
-    "silences": lambda library: library.silences(),
-    "notes": lambda library: library.notes(""),
-    "tokens": lambda library: library.tokens(),
+    "projects": lambda library: library.list_projects(),
+    "silences": lambda library: library.list_off_periods(),
+    "notes": lambda library: library.list_notes(""),
+    "tokens": lambda library: library.list_tokens(),
 }
 
 
@@ -61,16 +61,16 @@ async def way() -> AsyncGenerator[Way, None]:
 @pytest.fixture
 async def library(way: Way) -> AsyncGenerator[PostgresLibrary, None]:
     library = library_over(way.database())
-    user = await library.user()
+    user = await library.open_user_store()
     # Connections enough that none is opened while trips are counted.
-    await asyncio.gather(*(user.revision() for _ in range(4)))
+    await asyncio.gather(*(user.get_revision() for _ in range(4)))
     yield library
     await library.close()
 
 
 @pytest.fixture
 async def store(way: Way, library: PostgresLibrary) -> PostgresStore:
-    store = await library.user()
+    store = await library.open_user_store()
     way.count()
     await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob")))
     await until(lambda: way.transactions == COMMITTED_AND_TOLD)
@@ -99,7 +99,7 @@ async def test_a_word_query_takes_one_trip_to_count_and_one_to_find(
     way: Way, store: PostgresStore
 ) -> None:
     ways = way.count()
-    assert await store.match(Phrase(("ada",)), Where(), Weights(), 3)
+    assert await store.match(WordPhrase(("ada",)), RecordFilter(), Weights(), 3)
     assert (ways.trips, way.transactions) == (2, 1)
 
 
@@ -107,10 +107,10 @@ async def test_a_question_by_meaning_takes_one_trip_to_find_and_one_to_end(
     way: Way, library: PostgresLibrary, store: PostgresStore
 ) -> None:
     vector = np.array([1.0, 0.0], np.float32)
-    await store.put_vectors("model", [Embedded("Ada", 1, vector)])
-    await library.settled()
+    await store.put_vectors("model", [RecordVector("Ada", 1, vector)])
+    await library.wait_until_settled()
     ways = way.count()
-    near = await store.near("model", vector, Where(), 3, also=["Ada"])
+    near = await store.find_near("model", vector, RecordFilter(), 3, also=["Ada"])
     assert [match.id for match in near] == ["Ada"]
     assert (ways.trips, way.transactions) == (2, 1)
 

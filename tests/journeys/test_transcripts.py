@@ -9,12 +9,12 @@ import pytest
 
 from editor_actors import conversation, opened, put
 from everkept.core.ports import RecordStore
-from everkept.core.records import Record, Where
+from everkept.core.records import Record, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.model import TRANSCRIPT, TURN
 from everkept.transcripts.discovery import MachineTranscripts
-from everkept.transcripts.source_programs import client_folders
+from everkept.transcripts.source_programs import get_client_folders
 from memory_transcripts import contents, importer
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
@@ -92,9 +92,9 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
     library = SqliteLibrary(tmp_path / "data")
-    store = await library.history()
+    store = await library.open_history_store()
     yield store
-    assert await store.check() == []
+    assert await store.find_faults() == []
     await library.close()
 
 
@@ -105,10 +105,10 @@ def written(home: Path, kept: Kept, content: bytes) -> None:
 
 
 async def taken_in(store: RecordStore, home: Path, kept: Kept) -> Any:
-    machine = MachineTranscripts(client_folders({}, home, "linux"))
+    machine = MachineTranscripts(get_client_folders({}, home, "linux"))
     files = [home / kept.place] if kept.source == "jsonl" else []
-    found = machine.found([kept.source], files)
-    imported = await importer(store).take_in(found)
+    found = machine.find_transcripts([kept.source], files)
+    imported = await importer(store).import_transcripts(found)
     assert imported.failures == []
     return imported.total
 
@@ -133,12 +133,12 @@ async def test_what_was_said_is_taken_in_once(
 ) -> None:
     written(tmp_path, kept, kept.content)
     assert (await taken_in(store, tmp_path, kept)).turns >= 2
-    assert any(kept.said in turn.text for turn in await store.scan(Where(kinds=(TURN,))))
-    [checkpoint] = await store.scan(Where(kinds=(TRANSCRIPT,)))
+    assert any(kept.said in turn.text for turn in await store.scan(RecordFilter(kinds=(TURN,))))
+    [checkpoint] = await store.scan(RecordFilter(kinds=(TRANSCRIPT,)))
     assert checkpoint.facets["mark"]
-    revision = await store.revision()
+    revision = await store.get_revision()
     assert (await taken_in(store, tmp_path, kept)).unchanged == 1
-    assert await store.revision() == revision
+    assert await store.get_revision() == revision
 
 
 async def test_a_file_that_grows_line_by_line_ends_like_one_that_was_there(
@@ -175,7 +175,7 @@ async def test_a_conversation_that_an_editor_keeps_twice_is_taken_in_once(
     store: RecordStore, tmp_path: Path
 ) -> None:
     kept = next(each for each in KEPT if each.source == "cursor")
-    database = client_folders({}, tmp_path, "linux").cursor_user / "globalStorage/state.vscdb"
+    database = get_client_folders({}, tmp_path, "linux").cursor_user / "globalStorage/state.vscdb"
     bubbles = [{"type": 1, "text": kept.said}, {"type": 2, "text": "Searching for uses."}]
     with opened(database) as connection:
         put(connection, conversation(SESSION, *bubbles))
@@ -183,10 +183,10 @@ async def test_a_conversation_that_an_editor_keeps_twice_is_taken_in_once(
     readable = database.read_bytes()
     written(tmp_path, kept, kept.content)
     database.write_bytes(b"no database" * 1_000)
-    machine = MachineTranscripts(client_folders({}, tmp_path, "linux"))
-    await importer(store).take_in(machine.found(["cursor"]))
-    before = await store.scan(Where(kinds=(TURN,)))
+    machine = MachineTranscripts(get_client_folders({}, tmp_path, "linux"))
+    await importer(store).import_transcripts(machine.find_transcripts(["cursor"]))
+    before = await store.scan(RecordFilter(kinds=(TURN,)))
     database.write_bytes(readable)
-    await importer(store).take_in(machine.found(["cursor"]))
-    assert await store.scan(Where(kinds=(TURN,))) == before
+    await importer(store).import_transcripts(machine.find_transcripts(["cursor"]))
+    assert await store.scan(RecordFilter(kinds=(TURN,))) == before
     assert len(before) == 2

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.language.past_forms import (
-    LONGEST_TOPIC,
-    foreign_indicators_in,
-    indicators_in,
-    triggered,
+    MAX_TOPIC_CHARACTERS,
+    find_trigger,
+    list_foreign_indicators,
+    list_indicators,
 )
 
 FORMS = {
@@ -112,14 +112,14 @@ NO_FORMS = (
 def test_a_prompt_that_asks_for_the_past_names_its_topic(
     prompt: str, expected: tuple[str, str]
 ) -> None:
-    assert triggered(prompt) == (*expected, False)
+    assert find_trigger(prompt) == (*expected, False)
 
 
 @pytest.mark.parametrize(
     ("prompt", "expected"), FOREIGN_FORMS.items(), ids=lambda each: str(each)[:40]
 )
 def test_it_may_do_so_in_german_spanish_or_french(prompt: str, expected: tuple[str, str]) -> None:
-    found = triggered(prompt)
+    found = find_trigger(prompt)
     assert found is not None
     assert (found.wanted, found.is_foreign) == (expected[0], True)
     assert expected[1] in found.topic
@@ -127,21 +127,21 @@ def test_it_may_do_so_in_german_spanish_or_french(prompt: str, expected: tuple[s
 
 @pytest.mark.parametrize("prompt", NO_FORMS, ids=lambda prompt: prompt[:40])
 def test_a_prompt_about_now_asks_for_nothing_in_the_past(prompt: str) -> None:
-    assert triggered(prompt) is None
+    assert find_trigger(prompt) is None
 
 
 def test_the_form_may_stand_in_any_sentence_and_its_topic_ends_there() -> None:
     prompt = "I am in a hurry. How did we limit logins last time? Then write the tests."
-    assert triggered(prompt) == ("implementation", "limit logins", False)
-    said = triggered("Where were we with the search index? Also, the build is red.")
+    assert find_trigger(prompt) == ("implementation", "limit logins", False)
+    said = find_trigger("Where were we with the search index? Also, the build is red.")
     assert said == ("last work", "the search index", False)
 
 
 @given(st.text(max_size=400))
 def test_any_text_is_read_and_no_topic_is_long(text: str) -> None:
     for prompt in (text, f"How did we {text}", f"last time we worked on {text}"):
-        found = triggered(prompt)
-        assert found is None or len(found.topic) <= LONGEST_TOPIC
+        found = find_trigger(prompt)
+        assert found is None or len(found.topic) <= MAX_TOPIC_CHARACTERS
 
 
 HINTS = {
@@ -203,19 +203,19 @@ NO_FOREIGN_HINTS = (
 
 @pytest.mark.parametrize("prompt", FOREIGN_HINTS)
 def test_a_hint_may_be_german_spanish_or_french(prompt: str) -> None:
-    assert foreign_indicators_in(prompt)
+    assert list_foreign_indicators(prompt)
 
 
 @pytest.mark.parametrize("prompt", NO_FOREIGN_HINTS)
 def test_what_only_looks_like_a_foreign_hint_is_none(prompt: str) -> None:
-    assert foreign_indicators_in(prompt) == []
+    assert list_foreign_indicators(prompt) == []
 
 
 @pytest.mark.parametrize(("prompt", "name"), HINTS.items())
 def test_a_hint_at_the_past_is_seen(prompt: str, name: str) -> None:
-    assert name in indicators_in(prompt)
+    assert name in list_indicators(prompt)
 
 
 @pytest.mark.parametrize("prompt", NO_HINTS)
 def test_what_only_looks_like_a_hint_is_none(prompt: str) -> None:
-    assert indicators_in(prompt) == []
+    assert list_indicators(prompt) == []

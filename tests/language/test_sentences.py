@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.language.sentences import beginning, blocks, sentences, without_blocks
+from everkept.language.sentences import list_blocks, remove_blocks, split_sentences, take_beginning
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from everkept.language.sentences import beginning, blocks, sentences, without_bl
     ],
 )
 def test_a_text_falls_into_its_sentences(text: str, expected: list[str]) -> None:
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 def test_a_long_text_of_abbreviations_is_one_sentence() -> None:
-    assert len(sentences("a. B " * 20_000)) == 1
+    assert len(split_sentences("a. B " * 20_000)) == 1
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_a_long_text_of_abbreviations_is_one_sentence() -> None:
     [("one two", "one two"), ("one two three", "one two"), (" " * 20, ""), ("x" * 20, "x" * 9)],
 )
 def test_a_text_is_cut_at_a_word(text: str, begun: str) -> None:
-    assert beginning(text, 9) == begun
+    assert take_beginning(text, 9) == begun
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_sentences_are_made_of_the_text_alone(text: str) -> None:
     written = "".join(text.split())
-    for sentence in sentences(text):
+    for sentence in split_sentences(text):
         assert "".join(sentence.split()) in written
 
 
@@ -75,21 +75,21 @@ def test_sentences_are_made_of_the_text_alone(text: str) -> None:
 def test_blocks_are_found_wherever_markdown_allows_them(
     text: str, found: list[tuple[str, str]]
 ) -> None:
-    assert [(block.info, block.text) for block in blocks(text)] == found
+    assert [(block.info, block.text) for block in list_blocks(text)] == found
 
 
 @pytest.mark.parametrize("info", ["console", "text", "Output", "log", "plaintext copy"])
 def test_what_a_program_printed_is_output(info: str) -> None:
-    assert blocks(f"```{info}\nx\n```")[0].is_output
+    assert list_blocks(f"```{info}\nx\n```")[0].is_output
 
 
 @pytest.mark.parametrize("info", ["py", "", "textile", "bash", "logo"])
 def test_what_a_person_wrote_is_no_output(info: str) -> None:
-    assert not blocks(f"```{info}\nx\n```")[0].is_output
+    assert not list_blocks(f"```{info}\nx\n```")[0].is_output
 
 
 def test_around_the_blocks_stands_what_was_said() -> None:
-    said = without_blocks("one\n```py\nx\n```\ntwo\n```\nnever closed")
+    said = remove_blocks("one\n```py\nx\n```\ntwo\n```\nnever closed")
     assert said.split() == ["one", "two"]
 
 
@@ -98,11 +98,11 @@ def test_around_the_blocks_stands_what_was_said() -> None:
 )
 def test_any_lines_give_blocks_that_hold_something(lines: list[str]) -> None:
     text = "\n".join(lines)
-    assert all(block.text.strip() for block in blocks(text))
+    assert all(block.text.strip() for block in list_blocks(text))
 
 
 @given(st.text("ab =().\n"), st.sampled_from(["```", "~~~", "`````"]))
 def test_a_block_gives_back_the_code_that_was_put_in(code: str, fence: str) -> None:
-    found = blocks(f"see:\n{fence}py\n{code}\n{fence}\nthere")
+    found = list_blocks(f"see:\n{fence}py\n{code}\n{fence}\nthere")
     expected = code.strip("\n").rstrip()
     assert [block.text for block in found] == ([expected] if expected else [])

@@ -1,12 +1,12 @@
 import pytest
 
 from everkept.language.spellings import (
-    MAX_JOINED,
-    compounds,
-    joined,
-    other_ways,
-    parts_of,
-    segments_of,
+    MAX_JOINED_CHARACTERS,
+    join_segments,
+    list_compounds,
+    list_other_spellings,
+    split_parts,
+    split_segments,
 )
 
 
@@ -20,7 +20,7 @@ from everkept.language.spellings import (
     ],
 )
 def test_words_keep_what_joins_their_segments(text: str, found: list[str]) -> None:
-    assert compounds(text) == found
+    assert list_compounds(text) == found
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_words_keep_what_joins_their_segments(text: str, found: list[str]) -> No
     ],
 )
 def test_a_compound_breaks_at_its_humps_and_digits(compound: str, parts: list[str]) -> None:
-    assert parts_of(segments_of(compound)) == parts
+    assert split_parts(split_segments(compound)) == parts
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_a_compound_breaks_at_its_humps_and_digits(compound: str, parts: list[st
         ("2024-05-01", "20240501"),
         ("1.2.3", None),
         ("word", None),
-        (f"{'x' * MAX_JOINED}-y", None),
+        (f"{'x' * MAX_JOINED_CHARACTERS}-y", None),
     ],
 )
 def test_a_compound_may_be_written_in_one(compound: str, word: str | None) -> None:
-    assert joined(compound, segments_of(compound)) == word
+    assert join_segments(compound, split_segments(compound)) == word
 
 
 def test_each_other_way_comes_once_and_in_its_order() -> None:
     text = "foo-bar getName plain foo-bar foo_bar v1.2"
-    assert list(other_ways(text)) == ["foobar", "get Name", "v 1 2", "v12"]
+    assert list(list_other_spellings(text)) == ["foobar", "get Name", "v 1 2", "v12"]

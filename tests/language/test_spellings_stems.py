@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.language.spellings import LONGEST_BYTES, stem
+from everkept.language.spellings import MAX_STEMMED_BYTES, stem
 from examples import examples
 
 PORTER = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61"])
@@ -67,10 +67,10 @@ def test_a_word_of_less_than_three_bytes_stays(word: str) -> None:
 @pytest.mark.parametrize("letter", ["x", "щ"])
 def test_a_word_too_long_for_sqlite_stays(letter: str) -> None:
     size = len(letter.encode())
-    fits = letter * ((LONGEST_BYTES - 1) // size) + "s"
+    fits = letter * ((MAX_STEMMED_BYTES - 1) // size) + "s"
     assert stem(fits) == fits[:-1]
     assert stem(fits + letter) == fits + letter
-    assert stem(letter * LONGEST_BYTES + "s") == letter * LONGEST_BYTES + "s"
+    assert stem(letter * MAX_STEMMED_BYTES + "s") == letter * MAX_STEMMED_BYTES + "s"
 
 
 def test_a_character_cut_in_half_is_marked() -> None:

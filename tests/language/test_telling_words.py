@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from everkept.language import telling_words as module
 from everkept.language.spellings import stem
 from everkept.language.telling_words import (
-    MOST_WORDS,
-    Word,
-    dull_stems,
+    MAX_WORDS,
+    TellingWord,
+    find_telling_words,
     has_telling_words,
-    telling_words,
+    list_dull_stems,
 )
 
 
 def words(text: str) -> list[str]:
-    return [word.text for word in telling_words(text)]
+    return [word.text for word in find_telling_words(text)]
 
 
 def test_stop_words_and_what_people_say_of_anything_tell_nothing() -> None:
@@ -39,7 +39,7 @@ def test_stop_words_of_other_languages_tell_nothing_either() -> None:
 
 
 def test_common_words_tell_where_they_are_all_that_is_asked_for() -> None:
-    assert [word.text for word in telling_words("run the tests", commonplace=True)] == [
+    assert [word.text for word in find_telling_words("run the tests", commonplace=True)] == [
         "run",
         "tests",
     ]
@@ -50,8 +50,10 @@ def test_each_word_counts_once_whatever_its_ending() -> None:
 
 
 def test_a_name_is_one_word_and_its_parts() -> None:
-    assert telling_words("LoginLimiter") == (Word("loginlimiter", ("login", "limiter")),)
-    word = telling_words("refreshToken")[0]
+    assert find_telling_words("LoginLimiter") == (
+        TellingWord("loginlimiter", ("login", "limiter")),
+    )
+    word = find_telling_words("refreshToken")[0]
     assert word.is_in({"refreshtoken"})
     assert word.is_in({"refresh", "token"})
     assert not word.is_in({"refresh"})
@@ -64,14 +66,14 @@ def test_keys_and_hashes_are_no_words() -> None:
 def test_of_many_words_those_at_the_end_count_too() -> None:
     many = " ".join(f"alpha{n}x" for n in range(500))
     found = words(f"{many} omega")
-    assert len(found) == MOST_WORDS
+    assert len(found) == MAX_WORDS
     assert found[0] == "alpha0x"
     assert found[-1] == "omega"
 
 
 @given(st.text(max_size=500))
 def test_any_text_has_words_without_control_or_surrogates(text: str) -> None:
-    for word in telling_words(text):
+    for word in find_telling_words(text):
         word.text.encode("utf-8")
         assert not any(character.isspace() for character in word.text)
 
@@ -91,7 +93,7 @@ def test_no_more_words_are_read_than_are_wanted(monkeypatch: pytest.MonkeyPatch)
         read.append(word)
         return stem(word)
 
-    dull_stems()  # they are stemmed once
+    list_dull_stems()  # they are stemmed once
     monkeypatch.setattr(module, "stem", noted)
     assert has_telling_words("The garden has many flowers, trees and birds.", 2)
     assert read == ["garden", "many", "flowers"]

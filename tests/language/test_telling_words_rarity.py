@@ -3,20 +3,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.language.telling_words import Rarity, Word, rarity_among
+from everkept.language.telling_words import TellingWord, WordRarity, compute_rarities
 
-COMMON, RARE, NEW = Word("common"), Word("rare"), Word("new")
-RARITY = Rarity({COMMON: 0.5, RARE: 0.01, NEW: 0.0})
+COMMON, RARE, NEW = TellingWord("common"), TellingWord("rare"), TellingWord("new")
+RARITY = WordRarity({COMMON: 0.5, RARE: 0.01, NEW: 0.0})
 
 
 def test_the_rarer_word_is_the_heavier_one() -> None:
-    assert 0 < RARITY.weight([COMMON]) < RARITY.weight([RARE]) < RARITY.weight([NEW]) <= 1
+    assert (
+        0
+        < RARITY.sum_weights([COMMON])
+        < RARITY.sum_weights([RARE])
+        < RARITY.sum_weights([NEW])
+        <= 1
+    )
 
 
 def test_a_word_that_nobody_has_used_counts_fully_against_a_text() -> None:
     said = {"common", "rare"}
-    assert RARITY.share([COMMON, RARE], said) == 1
-    assert RARITY.share([COMMON, RARE, NEW], said) < RARITY.share([COMMON, RARE, COMMON], said)
+    assert RARITY.compute_share([COMMON, RARE], said) == 1
+    assert RARITY.compute_share([COMMON, RARE, NEW], said) < RARITY.compute_share(
+        [COMMON, RARE, COMMON], said
+    )
 
 
 def test_a_word_is_rare_where_somebody_has_used_it_and_hardly_anybody_else() -> None:
@@ -27,30 +35,34 @@ def test_a_word_is_rare_where_somebody_has_used_it_and_hardly_anybody_else() -> 
 
 
 def test_nothing_asked_is_nothing_had() -> None:
-    assert RARITY.share([], {"common"}) == 0
-    assert RARITY.likeness([], {"common"}) == 0
-    assert Rarity({}).share([RARE], {"rare"}) == 0
+    assert RARITY.compute_share([], {"common"}) == 0
+    assert RARITY.compute_likeness([], {"common"}) == 0
+    assert WordRarity({}).compute_share([RARE], {"rare"}) == 0
 
 
 def test_many_rare_words_are_believed_sooner_than_a_few_common_ones() -> None:
-    many = [Word(f"w{n}") for n in range(8)]
-    shares: dict[Word, float] = dict.fromkeys(many, 0.001)
-    rarity = Rarity({**shares, COMMON: 0.5})
+    many = [TellingWord(f"w{n}") for n in range(8)]
+    shares: dict[TellingWord, float] = dict.fromkeys(many, 0.001)
+    rarity = WordRarity({**shares, COMMON: 0.5})
     said = {word.text for word in many} | {"common"}
-    assert rarity.likeness([COMMON], said) < 0.2
-    assert rarity.likeness(many[:2], said) < 0.7 < rarity.likeness(many, said) < 1
+    assert rarity.compute_likeness([COMMON], said) < 0.2
+    assert rarity.compute_likeness(many[:2], said) < 0.7 < rarity.compute_likeness(many, said) < 1
 
 
 @given(
-    st.dictionaries(st.text("abc", min_size=1).map(Word), st.floats(0, 1), max_size=8),
+    st.dictionaries(st.text("abc", min_size=1).map(TellingWord), st.floats(0, 1), max_size=8),
     st.sets(st.text("abc", min_size=1)),
 )
-def test_shares_and_likenesses_are_from_0_to_1(shares: dict[Word, float], said: set[str]) -> None:
-    rarity = Rarity(shares)
+def test_shares_and_likenesses_are_from_0_to_1(
+    shares: dict[TellingWord, float], said: set[str]
+) -> None:
+    rarity = WordRarity(shares)
     words = list(shares)
-    assert 0 <= rarity.likeness(words, said) <= rarity.share(words, said) <= 1.0000001
+    assert (
+        0 <= rarity.compute_likeness(words, said) <= rarity.compute_share(words, said) <= 1.0000001
+    )
 
 
 def test_a_rare_word_tells_more_than_a_common_one() -> None:
-    telling = rarity_among([["redis", "bug"], ["bug"], ["bug"]])
+    telling = compute_rarities([["redis", "bug"], ["bug"], ["bug"]])
     assert telling["redis"] > telling["bug"] > 0

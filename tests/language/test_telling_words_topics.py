@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from everkept.language import telling_words as module
-from everkept.language.telling_words import key_topics
+from everkept.language.telling_words import find_key_topics
 
 
 def topics(*texts: str) -> list[str]:
-    return key_topics((text, ()) for text in texts)
+    return find_key_topics((text, ()) for text in texts)
 
 
 def test_stop_words_of_other_languages_and_code_are_no_topics() -> None:
@@ -32,6 +32,8 @@ def test_only_the_spellings_of_topics_that_are_told_are_counted(
         return counted[-1]
 
     monkeypatch.setattr(module, "Counter", noted)
-    told = key_topics([(f"{word} parser", ()) for word in ("river", "stone", "window")], limit=2)
+    told = find_key_topics(
+        [(f"{word} parser", ()) for word in ("river", "stone", "window")], limit=2
+    )
     assert told == ["parser"]
     assert counted == [Counter(parser=3)]

@@ -5,22 +5,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from everkept.language.spellings import fold, stem, tokens
+from everkept.language.spellings import fold, split_tokens, stem
 from everkept.language.words import (
-    MAX_NESTING,
+    MAX_NESTED_PARENTHESES,
     MAX_PHRASE_WORDS,
     MAX_TERMS,
     AllOf,
     AnyOf,
-    Phrase,
-    Query,
+    TypedQuery,
     Without,
+    WordPhrase,
     WordQuery,
-    index_text,
-    indexed_prefix,
-    joined_texts,
+    build_index_text,
+    compute_indexed_prefix,
+    join_index_texts,
     parse_query,
-    prepared,
+    prepare_text,
     to_fts5,
 )
 from examples import examples
@@ -48,7 +48,7 @@ class Index:
     def put(self, number: int, text: str) -> None:
         self.db.execute(
             "INSERT OR REPLACE INTO words(rowid, name, text, context) VALUES (?, '', ?, '')",
-            (number, index_text(text)),
+            (number, build_index_text(text)),
         )
 
     def match(self, expression: str) -> list[int]:
@@ -59,8 +59,8 @@ class Index:
         return self.match(to_fts5(query)) if query else []
 
 
-def meaning(query: Query) -> WordQuery | None:
-    return query.expression or query.all_terms()
+def meaning(query: TypedQuery) -> WordQuery | None:
+    return query.expression or query.build_all_query()
 
 
 def finds(typed: str, text: str) -> bool:
@@ -118,7 +118,7 @@ def test_an_awkward_query_finds_its_text_and_not_the_other(
 
 def test_the_middle_of_a_word_is_left_to_substring_search() -> None:
     query = parse_query("arser")
-    assert Index("a naive parser").find(query.all_terms()) == []
+    assert Index("a naive parser").find(query.build_all_query()) == []
     assert query.text == "arser"
 
 
@@ -197,8 +197,8 @@ def test_what_only_looks_alike_is_not_found(typed: str, text: str) -> None:
 def test_punctuation_asks_nothing(typed: str) -> None:
     query = parse_query(typed)
     assert (query.terms, query.expression) == ((), None)
-    assert query.all_terms() is None
-    assert query.any_term() is None
+    assert query.build_all_query() is None
+    assert query.build_any_query() is None
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_a_typed_word_is_one_term_with_its_other_spellings() -> None:
     assert parse_query("getUserName v1.2 foo-bar port").terms == (
         AnyOf(
             (
-                Phrase(("getusername",)),
-                AllOf((Phrase(("get",)), Phrase(("user",)), Phrase(("name",)))),
+                WordPhrase(("getusername",)),
+                AllOf((WordPhrase(("get",)), WordPhrase(("user",)), WordPhrase(("name",)))),
             )
         ),
-        AnyOf((Phrase(("v1", "2")), Phrase(("v", "1", "2")), Phrase(("v12",)))),
-        AnyOf((Phrase(("foo", "bar")), Phrase(("foobar",)))),
-        Phrase(("port",)),
+        AnyOf((WordPhrase(("v1", "2")), WordPhrase(("v", "1", "2")), WordPhrase(("v12",)))),
+        AnyOf((WordPhrase(("foo", "bar")), WordPhrase(("foobar",)))),
+        WordPhrase(("port",)),
     )
 
 
@@ -248,37 +248,39 @@ def test_the_text_is_kept_as_it_was_typed() -> None:
 def test_stop_words_are_left_out_where_others_are_left() -> None:
     query = parse_query("What's the port?")
     assert len(query.terms) == 3
-    assert query.all_terms() == query.any_term() == Phrase(("port",))
+    assert query.build_all_query() == query.build_any_query() == WordPhrase(("port",))
 
 
 def test_stop_words_alone_are_searched_for() -> None:
     query = parse_query("to be")
-    assert query.all_terms() == AllOf((Phrase(("to",)), Phrase(("be",))))
-    assert query.any_term() == AnyOf((Phrase(("to",)), Phrase(("be",))))
+    assert query.build_all_query() == AllOf((WordPhrase(("to",)), WordPhrase(("be",))))
+    assert query.build_any_query() == AnyOf((WordPhrase(("to",)), WordPhrase(("be",))))
 
 
 def test_a_quoted_stop_word_is_asked_for() -> None:
-    assert parse_query('"the" port').expression == AllOf((Phrase(("the",)), Phrase(("port",))))
+    assert parse_query('"the" port').expression == AllOf(
+        (WordPhrase(("the",)), WordPhrase(("port",)))
+    )
 
 
 def test_a_word_typed_twice_is_asked_for_once() -> None:
-    assert parse_query("port Port").all_terms() == Phrase(("port",))
+    assert parse_query("port Port").build_all_query() == WordPhrase(("port",))
 
 
 def test_any_term_is_satisfied_by_one_word() -> None:
     index = Index("ant", "bee", "cat")
-    assert index.find(parse_query("ant bee").any_term()) == [0, 1]
-    assert index.find(parse_query("ant bee").all_terms()) == []
+    assert index.find(parse_query("ant bee").build_any_query()) == [0, 1]
+    assert index.find(parse_query("ant bee").build_all_query()) == []
 
 
 def test_any_term_is_satisfied_by_one_piece_of_a_sentence_without_spaces() -> None:
     index = Index("データベースの設定", "天気がいい")
-    assert index.find(parse_query("データベースのポートは何ですか").any_term()) == [0]
+    assert index.find(parse_query("データベースのポートは何ですか").build_any_query()) == [0]
 
 
 def test_the_terms_of_an_expression_are_those_it_wants() -> None:
     query = parse_query('ant OR "bee cat" NOT (dog OR eel)')
-    assert query.terms == (Phrase(("ant",)), Phrase(("bee", "cat")))
+    assert query.terms == (WordPhrase(("ant",)), WordPhrase(("bee", "cat")))
 
 
 @pytest.mark.parametrize(
@@ -370,12 +372,12 @@ def test_a_prefix_finds_a_word_even_where_its_stem_is_shorter(beginning: str, wo
 
 @pytest.mark.parametrize("beginning", ["abc", "authentication"])
 def test_a_prefix_phrase_is_a_quoted_word_with_a_star(beginning: str) -> None:
-    assert to_fts5(Phrase((beginning,), prefix=True)) == f'"{beginning}" *'
+    assert to_fts5(WordPhrase((beginning,), prefix=True)) == f'"{beginning}" *'
 
 
 @pytest.mark.parametrize("beginning", ["res", "deploy", "sys", "key", "hous", "happy", "abc"])
 def test_the_beginning_of_a_word_is_not_stemmed(beginning: str) -> None:
-    assert indexed_prefix(beginning) == beginning
+    assert compute_indexed_prefix(beginning) == beginning
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -385,12 +387,12 @@ def test_a_prefix_phrase_matches_stems_by_their_indexed_prefix(
 ) -> None:
     word, beginning = start + ending, start[:size]
     SCRATCH.put(0, word)
-    found = SCRATCH.find(Phrase((beginning,), prefix=True)) == [0]
-    assert found == stem(word).startswith(indexed_prefix(beginning))
+    found = SCRATCH.find(WordPhrase((beginning,), prefix=True)) == [0]
+    assert found == stem(word).startswith(compute_indexed_prefix(beginning))
 
 
 def test_a_quote_in_a_word_cannot_end_the_string() -> None:
-    assert to_fts5(Without(Phrase(('a"b',)), Phrase(("c",)))) == '"a""b" NOT "c"'
+    assert to_fts5(Without(WordPhrase(('a"b',)), WordPhrase(("c",)))) == '"a""b" NOT "c"'
 
 
 def test_only_the_first_terms_of_a_long_query_count() -> None:
@@ -398,7 +400,7 @@ def test_only_the_first_terms_of_a_long_query_count() -> None:
     assert len(parse_query(typed).terms) == MAX_TERMS
     assert parse_query(typed.replace(" ", " OR ")).expression is None
     dotted = parse_query("x.y" * MAX_PHRASE_WORDS).terms[0]
-    assert isinstance(dotted, Phrase)
+    assert isinstance(dotted, WordPhrase)
     assert len(dotted.words) == MAX_PHRASE_WORDS
 
 
@@ -407,12 +409,19 @@ def test_the_longest_queries_are_not_too_long_for_fts5() -> None:
     plain = parse_query(" ".join(long))
     level = "ant OR bee AND cat NOT dog ("
     deep = parse_query(
-        level * MAX_NESTING + "ant OR bee AND cat NOT v1.getName*" + ")" * MAX_NESTING
+        level * MAX_NESTED_PARENTHESES
+        + "ant OR bee AND cat NOT v1.getName*"
+        + ")" * MAX_NESTED_PARENTHESES
     )
     chain = parse_query(" NOT ".join(f"x{n}" for n in range(MAX_TERMS)))
     assert deep.expression
     assert chain.expression
-    for query in (plain.all_terms(), plain.any_term(), deep.expression, chain.expression):
+    for query in (
+        plain.build_all_query(),
+        plain.build_any_query(),
+        deep.expression,
+        chain.expression,
+    ):
         SUBSET_INDEX.find(query)
 
 
@@ -421,18 +430,18 @@ def test_the_longest_queries_are_not_too_long_for_fts5() -> None:
 )
 def test_a_text_of_a_hundred_thousand_characters_is_no_trouble(unit: str) -> None:
     text = unit * (100_000 // len(unit))
-    assert index_text(text).startswith(fold(text))
+    assert build_index_text(text).startswith(fold(text))
     assert len(parse_query(text).terms) <= MAX_TERMS
 
 
 def test_parentheses_nested_too_deep_are_plain_words() -> None:
-    def nested(depth: int) -> Query:
+    def nested(depth: int) -> TypedQuery:
         return parse_query("(ant AND " * depth + "bee" + ")" * depth)
 
-    assert nested(MAX_NESTING).expression
-    assert nested(MAX_NESTING + 1).expression is None
-    assert nested(MAX_NESTING + 1).terms
-    assert parse_query("(" * 10_000 + '"ant"').all_terms() == Phrase(("ant",))
+    assert nested(MAX_NESTED_PARENTHESES).expression
+    assert nested(MAX_NESTED_PARENTHESES + 1).expression is None
+    assert nested(MAX_NESTED_PARENTHESES + 1).terms
+    assert parse_query("(" * 10_000 + '"ant"').build_all_query() == WordPhrase(("ant",))
 
 
 CHARACTERS = st.characters(exclude_categories=())  # halves of surrogate pairs too
@@ -456,7 +465,12 @@ SPACED_SOUP = st.lists(st.sampled_from(PIECES), max_size=80).map(" ".join)
 @given(SOUP | SPACED_SOUP)
 def test_no_query_is_an_error(typed: str) -> None:
     query = parse_query(typed)
-    for reading in (query.expression, query.all_terms(), query.any_term(), *query.terms):
+    for reading in (
+        query.expression,
+        query.build_all_query(),
+        query.build_any_query(),
+        *query.terms,
+    ):
         SUBSET_INDEX.find(reading)
 
 
@@ -465,7 +479,7 @@ def test_no_query_is_an_error(typed: str) -> None:
 def test_every_word_of_a_text_finds_it(text: str) -> None:
     SCRATCH.put(0, text)
     for word in text.split():
-        asked = parse_query(word).all_terms()
+        asked = parse_query(word).build_all_query()
         assert asked is None or SCRATCH.find(asked) == [0], word
 
 
@@ -475,7 +489,7 @@ def test_every_stretch_of_a_text_without_spaces_finds_it(text: str, data: st.Dat
     SCRATCH.put(0, text)
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
-    assert SCRATCH.find(parse_query(text[start:end]).all_terms()) == [0]
+    assert SCRATCH.find(parse_query(text[start:end]).build_all_query()) == [0]
 
 
 def sqlite_tokens(tokenizer: str, text: str) -> list[str]:
@@ -490,15 +504,15 @@ def sqlite_tokens(tokenizer: str, text: str) -> list[str]:
 @settings(max_examples=examples(400), deadline=None)
 @given(ANY_TEXT | SOUP)
 def test_tokens_are_those_sqlite_makes_of_folded_text(text: str) -> None:
-    prepared = index_text(text)
-    assert tokens(prepared) == sqlite_tokens("unicode61", prepared)
+    prepared = build_index_text(text)
+    assert split_tokens(prepared) == sqlite_tokens("unicode61", prepared)
 
 
 @settings(max_examples=examples(400), deadline=None)
 @given(SOUP | st.text(st.characters(max_codepoint=0x24F)))
 def test_stems_of_tokens_are_what_the_index_holds(text: str) -> None:
-    prepared = index_text(text)
-    assert [stem(word) for word in tokens(prepared)] == sqlite_tokens("porter", prepared)
+    prepared = build_index_text(text)
+    assert [stem(word) for word in split_tokens(prepared)] == sqlite_tokens("porter", prepared)
 
 
 def blocks() -> Iterator[str]:
@@ -512,7 +526,7 @@ def blocks() -> Iterator[str]:
 def test_folded_text_has_no_character_that_sqlite_and_python_see_differently() -> None:
     for block in blocks():
         folded = fold(block)
-        assert tokens(folded) == sqlite_tokens("unicode61", folded)
+        assert split_tokens(folded) == sqlite_tokens("unicode61", folded)
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -561,10 +575,12 @@ def test_folding_happens_in_place(text: str, folded: str) -> None:
     ],
 )
 def test_other_ways_to_write_a_word_follow_the_text(text: str, added: str) -> None:
-    assert index_text(text) == (f"{fold(text)}\n{added}" if added else fold(text))
+    assert build_index_text(text) == (f"{fold(text)}\n{added}" if added else fold(text))
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(SOUP | SPACED_SOUP, max_size=4))
 def test_texts_prepared_apart_are_indexed_as_one_with_a_line_for_each(texts: list[str]) -> None:
-    assert joined_texts([prepared(text) for text in texts]) == index_text("\n".join(texts))
+    assert join_index_texts([prepare_text(text) for text in texts]) == build_index_text(
+        "\n".join(texts)
+    )

@@ -3,13 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from everkept.peers.client import LARGEST_BODY, LARGEST_HEAD, NotHttp, Stranger, exchanged
+from everkept.peers.client import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    InvalidReply,
+    UnknownCertificate,
+    send_request,
+)
 from peer_servers import TOKEN, Answer, replying, saying, silent, standing_in
 
 
 async def test_a_request_goes_to_the_server_with_the_right_certificate(tmp_path: Path) -> None:
     async with standing_in(tmp_path, replying("200 OK", b"{}", Retry_After="7")) as there:
-        reply = await exchanged(there.peer(), "POST", "/peers/search", b'{"query": "x"}')
+        reply = await send_request(there.peer(), "POST", "/peers/search", b'{"query": "x"}')
     assert (reply.status, reply.body, reply.headers["retry-after"]) == (200, b"{}", "7")
     head, _, body = bytes(there.received).partition(b"\r\n\r\n")
     assert head.startswith(b"POST /peers/search HTTP/1.0\r\n")
@@ -20,11 +26,11 @@ async def test_a_request_goes_to_the_server_with_the_right_certificate(tmp_path:
 
 async def test_a_server_with_another_certificate_is_sent_nothing(tmp_path: Path) -> None:
     async with standing_in(tmp_path, replying("200 OK", b"{}")) as there:
-        with pytest.raises(Stranger) as seen:
-            await exchanged(there.peer(fingerprint="0" * 64), "GET", "/peers/info")
+        with pytest.raises(UnknownCertificate) as seen:
+            await send_request(there.peer(fingerprint="0" * 64), "GET", "/peers/info")
         assert seen.value.seen == there.fingerprint
         # Whatever comes behind it has come after all that was sent before.
-        await exchanged(there.peer(), "GET", "/known")
+        await send_request(there.peer(), "GET", "/known")
     assert bytes(there.received).startswith(b"GET /known ")
     assert there.connections == 2
 
@@ -37,27 +43,27 @@ async def test_a_server_with_another_certificate_is_sent_nothing(tmp_path: Path)
         saying(b"220 mail.example ESMTP\r\n\r\n"),
         saying(b"HTTP/2 200\r\n\r\n"),
         saying(b"HTTP/1.1 2x0 OK\r\n\r\n"),
-        saying(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2 * LARGEST_HEAD + b"\r\n\r\n"),
+        saying(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES + b"\r\n\r\n"),
         saying(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"),
         saying(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}"),
         saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
-        saying(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (LARGEST_BODY + 1)),
+        saying(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MAX_BODY_BYTES + 1)),
     ],
 )
 async def test_what_is_no_answer_is_told_from_one(tmp_path: Path, answer: Answer) -> None:
     async with standing_in(tmp_path, answer) as there:
-        with pytest.raises(NotHttp):
-            await exchanged(there.peer(), "GET", "/peers/info")
+        with pytest.raises(InvalidReply):
+            await send_request(there.peer(), "GET", "/peers/info")
 
 
 async def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
     async with standing_in(tmp_path, saying(b"HTTP/1.0 200 OK\r\n\r\n{}")) as there:
-        assert (await exchanged(there.peer(), "GET", "/")).body == b"{}"
+        assert (await send_request(there.peer(), "GET", "/")).body == b"{}"
 
 
 async def test_waiting_can_be_ended(tmp_path: Path) -> None:
     async with standing_in(tmp_path, silent) as there:
-        asking = asyncio.create_task(exchanged(there.peer(), "GET", "/peers/info"))
+        asking = asyncio.create_task(send_request(there.peer(), "GET", "/peers/info"))
         async with asyncio.timeout(60):
             await there.was_asked.wait()
         asking.cancel()

@@ -5,21 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.peers import MOST_RESULTS, Peer, PeerAnswer
+from everkept.core.peers import MAX_RESULTS, Peer, PeerAnswer
 from everkept.peers.client import (
-    LONGEST_CONTENT,
-    LONGEST_IN_ALL,
-    NotUnderstood,
-    answer_of,
-    program_of,
+    MAX_ANSWER_CHARACTERS,
+    MAX_CONTENT_CHARACTERS,
+    InvalidAnswer,
+    parse_answer,
+    parse_program,
 )
 from peer_servers import found, result
 
 ANNA = Peer("anna", "host", 443, "0" * 64, "token")
 
 
-def read(told: Any, limit: int = MOST_RESULTS) -> PeerAnswer:
-    return answer_of(ANNA, json.dumps(told).encode(), limit)
+def read(told: Any, limit: int = MAX_RESULTS) -> PeerAnswer:
+    return parse_answer(ANNA, json.dumps(told).encode(), limit)
 
 
 def test_results_are_taken_best_first_and_under_names_of_their_own() -> None:
@@ -46,8 +46,8 @@ def test_results_are_taken_best_first_and_under_names_of_their_own() -> None:
     ],
 )
 def test_nonsense_is_not_understood(body: bytes) -> None:
-    with pytest.raises(NotUnderstood):
-        answer_of(ANNA, body, 10)
+    with pytest.raises(InvalidAnswer):
+        parse_answer(ANNA, body, 10)
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_no_secret_no_hidden_sign_and_nobody_who_speaks_comes_in() -> None:
 def test_texts_and_lists_are_cut_to_length() -> None:
     many = [result("x" * 2_000, id=f"turn_{n}", title="y" * 10_000) for n in range(200)]
     answer = read(found(*many, warnings=("z" * 10_000,) * 100))
-    assert len(answer.findings) == MOST_RESULTS
+    assert len(answer.findings) == MAX_RESULTS
     assert len(answer.findings[0].title or "") <= 200
     assert len(answer.notices) == 5
     assert all(len(notice) <= 200 for notice in answer.notices)
     [long] = read(found(result("x" * 100_000))).findings
-    assert len(long.content) == LONGEST_CONTENT
+    assert len(long.content) == MAX_CONTENT_CHARACTERS
     assert len(read(found(*many), limit=3).findings) == 3
 
 
 def test_an_answer_that_is_too_long_in_all_is_taken_in_part_and_says_so() -> None:
-    many = [result("x" * LONGEST_CONTENT, id=f"turn_{n}") for n in range(MOST_RESULTS)]
+    many = [result("x" * MAX_CONTENT_CHARACTERS, id=f"turn_{n}") for n in range(MAX_RESULTS)]
     answer = read(found(*many))
-    taken = LONGEST_IN_ALL // LONGEST_CONTENT
+    taken = MAX_ANSWER_CHARACTERS // MAX_CONTENT_CHARACTERS
     assert [each.id for each in answer.findings] == [f"anna:turn_{n}" for n in range(taken)]
     assert answer.notices == (
-        f"{MOST_RESULTS - taken} of its {MOST_RESULTS} results are left out: it is too long.",
+        f"{MAX_RESULTS - taken} of its {MAX_RESULTS} results are left out: it is too long.",
     )
 
 
@@ -133,13 +133,13 @@ def test_whatever_comes_is_an_answer_or_not_understood(results: list[Any], warni
     told = {"version": 1, "results": results, "warnings": warnings}
     try:
         answer = read(told)
-    except NotUnderstood:
+    except InvalidAnswer:
         return
     assert all(0 <= each.score <= 1 and each.content for each in answer.findings)
     assert all(isinstance(each, str) for each in answer.notices)
 
 
 def test_a_server_says_what_it_is() -> None:
-    assert program_of(b'{"name": "everkept", "version": "1.2"}') == ("everkept", "1.2")
-    with pytest.raises(NotUnderstood):
-        program_of(b'{"name": "everkept"}')
+    assert parse_program(b'{"name": "everkept", "version": "1.2"}') == ("everkept", "1.2")
+    with pytest.raises(InvalidAnswer):
+        parse_program(b'{"name": "everkept"}')

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from everkept.core.peers import Asked, Peer, PeerFault, PeerQuestion
+from everkept.core.peers import Peer, PeerAnswers, PeerFault, PeerQuestion
 from everkept.peers import client
-from everkept.peers.client import HttpPeers, Met, greeted
-from everkept.peers.peer_file import PeerBook
+from everkept.peers.client import HttpPeers, ReachedPeer, greet_peer
+from everkept.peers.peer_file import PeerFile
 from peer_servers import Answer, found, replying, result, saying, silent, standing_in
 
 HANG = 100  # seconds; nothing takes that long
 QUESTION = PeerQuestion("slow checkout", ("conversation",), 5)
 
 
-def book_of(folder: Path, *peers: Peer) -> PeerBook:
-    book = PeerBook(folder / "mine")
+def book_of(folder: Path, *peers: Peer) -> PeerFile:
+    book = PeerFile(folder / "mine")
     for peer in peers:
         book.add(peer)
     return book
 
 
-async def asked(folder: Path, *peers: Peer) -> Asked:
+async def asked(folder: Path, *peers: Peer) -> PeerAnswers:
     return await HttpPeers(book_of(folder, *peers)).ask(QUESTION)
 
 
@@ -148,7 +148,7 @@ async def _plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def test_a_list_that_cannot_be_read_is_a_fault_and_no_error(tmp_path: Path) -> None:
-    book = PeerBook(tmp_path)
+    book = PeerFile(tmp_path)
     book.path.write_text("nonsense", encoding="utf-8")
     told = await HttpPeers(book).ask(QUESTION)
     assert codes(told.faults) == [("", "peers_unreadable")]
@@ -158,8 +158,8 @@ async def test_a_list_that_cannot_be_read_is_a_fault_and_no_error(tmp_path: Path
 async def test_a_server_is_greeted(tmp_path: Path) -> None:
     info = {"name": "everkept", "version": "9.9"}
     async with standing_in(tmp_path, replying("200 OK", info)) as there:
-        met = await greeted(there.peer())
-        assert isinstance(met, Met)
+        met = await greet_peer(there.peer())
+        assert isinstance(met, ReachedPeer)
         assert (met.peer, met.program, met.version) == ("anna", "everkept", "9.9")
     assert b"GET /peers/info" in there.received
 
@@ -167,7 +167,7 @@ async def test_a_server_is_greeted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", [{}, [], {"name": 7, "version": 1}])
 async def test_who_does_not_say_what_they_are_is_not_understood(tmp_path: Path, told: Any) -> None:
     async with standing_in(tmp_path, replying("200 OK", told)) as there:
-        fault = await greeted(there.peer())
+        fault = await greet_peer(there.peer())
     assert isinstance(fault, PeerFault)
     assert fault.code == "peer_wrong_answer"
 
@@ -187,7 +187,7 @@ async def test_a_name_that_is_never_answered_for_holds_up_no_other_thread(
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     peers = [Peer(f"p{n}", "slow.example", 1, "0" * 64, "t", 0.05) for n in range(8)]
     try:
-        faults = await asyncio.gather(*map(greeted, peers))
+        faults = await asyncio.gather(*map(greet_peer, peers))
         assert {fault.code for fault in faults if isinstance(fault, PeerFault)} == {
             "peer_timed_out"
         }
@@ -205,7 +205,7 @@ async def test_an_answer_is_taken_apart_within_the_time_and_beside_everything_el
     def long_work(*_given: Any, **_more: Any) -> Any:
         is_over.wait(HANG)
 
-    monkeypatch.setattr(client, "answer_of", long_work)
+    monkeypatch.setattr(client, "parse_answer", long_work)
     try:
         async with standing_in(tmp_path, replying("200 OK", found())) as there:
             async with asyncio.timeout(HANG / 4):

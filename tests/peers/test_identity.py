@@ -9,19 +9,19 @@ from cryptography import x509
 
 from certificates import certificate
 from everkept.errors import Conflict, InvalidInput
-from everkept.peers.identity import fingerprint_of, identity
+from everkept.peers.identity import ensure_identity, read_fingerprint
 
 
 def test_an_identity_is_made_once(tmp_path: Path) -> None:
-    first = identity(tmp_path / "data")
-    again = identity(tmp_path / "data")
+    first = ensure_identity(tmp_path / "data")
+    again = ensure_identity(tmp_path / "data")
     assert (first.is_new, again.is_new) == (True, False)
     assert first.fingerprint == again.fingerprint
-    assert identity(tmp_path / "other").fingerprint != first.fingerprint
+    assert ensure_identity(tmp_path / "other").fingerprint != first.fingerprint
 
 
 def test_a_server_can_use_it_and_only_its_owner_read_it(tmp_path: Path) -> None:
-    made = identity(tmp_path)
+    made = ensure_identity(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)
     if sys.platform != "win32":
@@ -37,7 +37,7 @@ def test_a_fingerprint_is_that_of_the_certificate_in_any_form(tmp_path: Path) ->
     der = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN CERTIFICATE") :])
     (tmp_path / "plain.der").write_bytes(der)
     expected = hashlib.sha256(der).hexdigest()
-    assert fingerprint_of(both) == fingerprint_of(tmp_path / "plain.der") == expected
+    assert read_fingerprint(both) == read_fingerprint(tmp_path / "plain.der") == expected
 
 
 @pytest.mark.parametrize(
@@ -47,20 +47,20 @@ def test_what_is_no_certificate_has_no_fingerprint(tmp_path: Path, content: byte
     file = tmp_path / "file.pem"
     file.write_bytes(content)
     with pytest.raises(InvalidInput):
-        fingerprint_of(file)
+        read_fingerprint(file)
     with pytest.raises(InvalidInput):
-        fingerprint_of(tmp_path / "nothing.pem")
+        read_fingerprint(tmp_path / "nothing.pem")
 
 
 def test_half_an_identity_is_told_and_left_as_it_is(tmp_path: Path) -> None:
-    made = identity(tmp_path)
+    made = ensure_identity(tmp_path)
     key = made.key.read_bytes()
     made.certificate.unlink()
     with pytest.raises(Conflict):
-        identity(tmp_path)
+        ensure_identity(tmp_path)
     assert made.key.read_bytes() == key
     made.key.unlink()
     made.certificate.write_bytes(b"kept")
     with pytest.raises(Conflict):
-        identity(tmp_path)
+        ensure_identity(tmp_path)
     assert made.certificate.read_bytes() == b"kept"

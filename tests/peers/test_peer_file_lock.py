@@ -5,7 +5,7 @@ import pytest
 
 from everkept.core.peers import Peer
 from everkept.errors import Conflict, NotFound
-from everkept.peers.peer_file import Roster
+from everkept.peers.peer_file import PeerList
 
 
 def peer(name: str) -> Peer:
@@ -13,23 +13,23 @@ def peer(name: str) -> Peer:
 
 
 def test_the_list_is_kept(tmp_path: Path) -> None:
-    Roster(tmp_path / "data").add(peer("anna"))
-    assert Roster(tmp_path / "data").listed().peers == (peer("anna"),)
-    Roster(tmp_path / "data").remove(" ANNA ")
-    assert Roster(tmp_path / "data").listed().peers == ()
+    PeerList(tmp_path / "data").add(peer("anna"))
+    assert PeerList(tmp_path / "data").read_peers().peers == (peer("anna"),)
+    PeerList(tmp_path / "data").remove(" ANNA ")
+    assert PeerList(tmp_path / "data").read_peers().peers == ()
     with pytest.raises(NotFound):
-        Roster(tmp_path / "data").remove("anna")
+        PeerList(tmp_path / "data").remove("anna")
 
 
 def test_of_many_who_add_somebody_at_once_none_is_lost(tmp_path: Path) -> None:
     threads = [
-        threading.Thread(target=Roster(tmp_path).add, args=(peer(f"p{number}"),))
+        threading.Thread(target=PeerList(tmp_path).add, args=(peer(f"p{number}"),))
         for number in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(Roster(tmp_path).listed().peers) == 8
+    assert len(PeerList(tmp_path).read_peers().peers) == 8
     with pytest.raises(Conflict):
-        Roster(tmp_path).add(peer("p3"))
+        PeerList(tmp_path).add(peer("p3"))

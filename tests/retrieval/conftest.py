@@ -21,4 +21,4 @@ async def shelf(library: Library) -> Shelf:
 @pytest.fixture
 async def two_shelves(library: Library) -> Shelf:
     """The stores of a project and of its user."""
-    return Shelf([(await library.open("one"))[1], await library.user()])
+    return Shelf([(await library.open("one"))[1], await library.open_user_store()])

@@ -2,19 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.retrieval.candidates import (
-    LONGEST_QUESTION,
-    Question,
-    authors_named,
-    capitalised,
-    common,
-    tells,
-    understood,
-    without_names,
+    MAX_QUESTION_CHARACTERS,
+    MeaningQuestion,
+    find_named_authors,
+    is_telling,
+    list_capitalized,
+    parse_question,
+    remove_names,
+    select_common,
 )
-from everkept.retrieval.profile import Place
+from everkept.retrieval.profile import SearchPlace
 from everkept.values import replace
 from memory_shelf import MEMORIES, Shelf, memory
 
@@ -22,16 +22,16 @@ KEYWORD = replace(MEMORIES, strategy="keyword")
 VECTOR = replace(MEMORIES, strategy="vector")
 
 
-async def asked(shelf: Shelf, text: str) -> Question:
-    return await understood(
-        [Place(store, Where(kinds=("memory",))) for store in shelf.stores], text
+async def asked(shelf: Shelf, text: str) -> MeaningQuestion:
+    return await parse_question(
+        [SearchPlace(store, RecordFilter(kinds=("memory",))) for store in shelf.stores], text
     )
 
 
 async def test_authors_and_dates_leave_the_question(shelf: Shelf) -> None:
     await shelf.put(memory("one", author="Ann Lee"), memory("two", author="Bob"))
     question = await asked(shelf, "Which books did Ann recommend last week?")
-    assert question == Question("Which books did recommend ?", frozenset({"Ann Lee"}))
+    assert question == MeaningQuestion("Which books did recommend ?", frozenset({"Ann Lee"}))
 
 
 async def test_a_name_in_many_texts_leaves_the_question(shelf: Shelf) -> None:
@@ -54,7 +54,7 @@ async def test_a_question_of_names_alone_is_asked_as_it_is(shelf: Shelf) -> None
 
 
 async def test_a_pasted_text_is_cut(shelf: Shelf) -> None:
-    assert len((await asked(shelf, "word " * 50_000)).text) <= LONGEST_QUESTION
+    assert len((await asked(shelf, "word " * 50_000)).text) <= MAX_QUESTION_CHARACTERS
 
 
 GERMAN = "Rechnungen müssen zehn Jahre aufbewahrt werden."
@@ -93,14 +93,14 @@ async def test_the_model_knows_other_languages_by_their_spelling_at_most(shelf: 
 
 
 def test_capitalised_words_may_be_names_and_stop_words_are_none() -> None:
-    assert capitalised("What did Caroline's sister Ann-Marie say to Caroline?") == [
+    assert list_capitalized("What did Caroline's sister Ann-Marie say to Caroline?") == [
         "caroline",
         "ann-marie",
     ]
 
 
 def test_a_word_is_common_when_it_stands_in_more_than_8_of_100_records() -> None:
-    assert common({"ann": 0.5, "docker": 0.08, "redis": 0.01}) == ["ann"]
+    assert select_common({"ann": 0.5, "docker": 0.08, "redis": 0.01}) == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -118,25 +118,25 @@ def test_a_word_is_common_when_it_stands_in_more_than_8_of_100_records() -> None
     ],
 )
 def test_an_author_is_asked_about_by_any_part_of_the_name(text: str, named: set[str]) -> None:
-    assert authors_named(text, ["Ann Lee", "Will", "José"]) == named
+    assert find_named_authors(text, ["Ann Lee", "Will", "José"]) == named
 
 
 def test_who_has_no_name_but_a_role_is_not_asked_about() -> None:
-    assert authors_named("Does the user see the Assistant?", ["user", "assistant"]) == set()
+    assert find_named_authors("Does the user see the Assistant?", ["user", "assistant"]) == set()
 
 
 def test_names_leave_a_text_with_their_endings() -> None:
     text = "What is Ann's favourite book, Ann Lee?"
-    assert without_names(text, ["Ann Lee"]) == "What is favourite book, ?"
+    assert remove_names(text, ["Ann Lee"]) == "What is favourite book, ?"
 
 
 def test_a_question_needs_two_words_that_tell_something() -> None:
-    assert tells("favourite book")
-    assert not tells("what is the book")
+    assert is_telling("favourite book")
+    assert not is_telling("what is the book")
 
 
 @given(st.text(), st.lists(st.text(), max_size=4))
 def test_no_text_is_an_error(text: str, names: list[str]) -> None:
-    capitalised(text)
-    authors_named(text, names)
-    assert len(without_names(text, names)) <= len(text)
+    list_capitalized(text)
+    find_named_authors(text, names)
+    assert len(remove_names(text, names)) <= len(text)

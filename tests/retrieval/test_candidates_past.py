@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.retrieval import candidates
-from everkept.retrieval.profile import Profile
+from everkept.retrieval.profile import SearchProfile
 from everkept.values import replace
 from memory_shelf import DAY, MEMORIES, Shelf, memory
 from records import DAY_ONE
 
 KEYWORD = replace(MEMORIES, strategy="keyword")
-FORGOTTEN_TOO = Where(deleted=None)
+FORGOTTEN_TOO = RecordFilter(deleted=None)
 PORTS = {f"port {number}" for number in range(7)}
 SHORT = 0.5  # seconds; what is waited for here never comes
 
@@ -39,7 +39,7 @@ class Faltering:
 
 
 @pytest.fixture(params=["keyword", "vector", "hybrid"])
-def profile(request: pytest.FixtureRequest) -> Profile:
+def profile(request: pytest.FixtureRequest) -> SearchProfile:
     return replace(MEMORIES, strategy=request.param)
 
 
@@ -79,7 +79,7 @@ async def test_what_was_forgotten_since_was_known_then(shelf: Shelf) -> None:
 async def test_filters_look_at_what_a_record_was(shelf: Shelf) -> None:
     await shelf.put(memory("the port", id="p", tags=("old",)))
     await shelf.change("p", DAY_ONE + DAY, tags=("new",))
-    old, new = Where(tags=("old",)), Where(tags=("new",))
+    old, new = RecordFilter(tags=("old",)), RecordFilter(tags=("new",))
     assert await shelf.texts("port", where=old, as_of=DAY_ONE) == ["the port"]
     assert await shelf.texts("port", where=new, as_of=DAY_ONE) == []
     assert await shelf.texts("port", where=new, as_of=DAY_ONE + DAY) == ["the port"]
@@ -111,7 +111,9 @@ async def test_rare_words_count_more_in_the_past_too(shelf: Shelf) -> None:
     assert (await shelf.texts("service gateway", KEYWORD, as_of=DAY_ONE))[0] == "the gateway"
 
 
-async def test_forgotten_memories_are_found_on_request(shelf: Shelf, profile: Profile) -> None:
+async def test_forgotten_memories_are_found_on_request(
+    shelf: Shelf, profile: SearchProfile
+) -> None:
     await shelf.put(memory("the port is 1"), memory("the port is 2"))
     await shelf.forget("the port is 1", DAY_ONE + DAY)
     assert await shelf.texts("port", profile) == ["the port is 2"]
@@ -123,7 +125,7 @@ async def test_forgotten_memories_are_found_on_request(shelf: Shelf, profile: Pr
 async def test_forgotten_memories_alone_can_be_asked_for(shelf: Shelf) -> None:
     await shelf.put(memory("the port is 1"), memory("the port is 2"))
     await shelf.forget("the port is 1", DAY_ONE + DAY)
-    assert await shelf.texts("port", where=Where(deleted=True)) == ["the port is 1"]
+    assert await shelf.texts("port", where=RecordFilter(deleted=True)) == ["the port is 1"]
     assert await shelf.texts("elephant", KEYWORD, where=FORGOTTEN_TOO) == []
 
 
@@ -138,7 +140,7 @@ async def test_what_was_forgotten_before_stays_so_unless_asked_for(shelf: Shelf)
 
 async def seven_that_changed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are read at once."""
-    monkeypatch.setattr(candidates, "CHUNK", 2)
+    monkeypatch.setattr(candidates, "CHUNK_RECORDS", 2)
     await shelf.put(*(memory(text, id=text) for text in sorted(PORTS)), memory("no port at all"))
     for text in PORTS:
         await shelf.change(text, DAY_ONE + DAY, text=f"the new {text}")
@@ -156,17 +158,17 @@ async def test_however_many_have_changed_since_each_is_given_as_it_was(
 async def test_however_many_are_forgotten_all_are_found_on_request(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "CHUNK", 2)
+    monkeypatch.setattr(candidates, "CHUNK_RECORDS", 2)
     await shelf.put(*(memory(text) for text in sorted(PORTS)))
     for text in PORTS:
         await shelf.forget(text, DAY_ONE + DAY)
     assert set(await shelf.texts("port", where=FORGOTTEN_TOO)) == PORTS
 
 
-@pytest.mark.parametrize(("asked_for", "times", "left"), [("history", 1, 2), ("scan", 3, 6)])
+@pytest.mark.parametrize(("asked_for", "times", "left"), [("read_history", 1, 2), ("scan", 3, 6)])
 async def test_what_cannot_be_read_in_time_is_left_out_and_said_to_be(
     shelf: Shelf,
-    profile: Profile,
+    profile: SearchProfile,
     monkeypatch: pytest.MonkeyPatch,
     asked_for: str,
     times: int,

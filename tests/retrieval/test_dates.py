@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.retrieval.dates import OTHER_YEAR, fit, said, spans, without_dates
+from everkept.retrieval.dates import (
+    OTHER_YEAR_STRENGTH,
+    compute_fit,
+    find_date_phrases,
+    find_spans,
+    remove_dates,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)  # a Wednesday
@@ -16,7 +22,7 @@ def micros(moment: datetime) -> int:
 
 def days(text: str, now: datetime = NOW) -> list[tuple[str, str]]:
     """The first and last day of each span that counts in full."""
-    found = [span for span in spans(text, micros(now)) if span.strength == 1]
+    found = [span for span in find_spans(text, micros(now)) if span.strength == 1]
     return sorted(
         (
             (EPOCH + timedelta(microseconds=span.start)).date().isoformat(),
@@ -103,14 +109,14 @@ def test_dates_in_words_are_spans_of_days(text: str, first: str, last: str) -> N
     ],
 )
 def test_other_words_are_no_dates(text: str) -> None:
-    assert spans(text, micros(NOW)) == ()
+    assert find_spans(text, micros(NOW)) == ()
 
 
 def test_a_month_without_its_year_is_that_of_any_year_and_best_of_the_last_one() -> None:
-    asked = spans("what happened in March?", micros(NOW))
-    assert fit(micros(datetime(2024, 3, 31, 23, tzinfo=UTC)), asked) == 1
-    assert fit(micros(datetime(2021, 3, 1, tzinfo=UTC)), asked) == OTHER_YEAR
-    assert fit(micros(datetime(2024, 4, 1, tzinfo=UTC)), asked) == 0
+    asked = find_spans("what happened in March?", micros(NOW))
+    assert compute_fit(micros(datetime(2024, 3, 31, 23, tzinfo=UTC)), asked) == 1
+    assert compute_fit(micros(datetime(2021, 3, 1, tzinfo=UTC)), asked) == OTHER_YEAR_STRENGTH
+    assert compute_fit(micros(datetime(2024, 4, 1, tzinfo=UTC)), asked) == 0
 
 
 def test_slashes_are_read_in_both_orders() -> None:
@@ -127,7 +133,7 @@ def test_several_dates_all_count() -> None:
 def test_a_day_begins_at_midnight_of_whoever_asks() -> None:
     tokyo = timezone(timedelta(hours=9))
     late = datetime(2024, 5, 15, 20, tzinfo=UTC)  # the 16th in Tokyo
-    (asked,) = spans("today", micros(late), tokyo)
+    (asked,) = find_spans("today", micros(late), tokyo)
     assert asked.start == micros(datetime(2024, 5, 16, tzinfo=tokyo))
     assert asked.end == micros(datetime(2024, 5, 17, tzinfo=tokyo))
 
@@ -147,29 +153,27 @@ class SummerFromLastOfMarch(tzinfo):
 
 
 def test_a_day_on_which_the_clocks_change_has_its_own_length() -> None:
-    (asked,) = spans("on 31 March 2024", micros(NOW), SummerFromLastOfMarch())
+    (asked,) = find_spans("on 31 March 2024", micros(NOW), SummerFromLastOfMarch())
     assert asked.end - asked.start == 23 * 3600 * 1_000_000
 
 
 def test_dates_leave_a_text_without_a_trace() -> None:
-    assert (
-        without_dates("What did Ann plan last week, on 8 May 2023?") == "What did Ann plan , on ?"
-    )
-    assert without_dates("what may I do?") == "what may I do?"
+    assert remove_dates("What did Ann plan last week, on 8 May 2023?") == "What did Ann plan , on ?"
+    assert remove_dates("what may I do?") == "what may I do?"
 
 
 def test_what_is_said_about_times_is_given_in_its_own_words() -> None:
     asked = "On 8 May 2023, two weeks ago or in March, what may I do by Friday?"
-    assert said(asked) == ("8 May 2023", "two weeks ago", "in March", "Friday")
-    assert said("what may I do?") == ()
+    assert find_date_phrases(asked) == ("8 May 2023", "two weeks ago", "in March", "Friday")
+    assert find_date_phrases("what may I do?") == ()
 
 
 @given(st.text(), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))
 def test_no_text_is_an_error(text: str, now: datetime) -> None:
-    for span in spans(text, micros(now)):
+    for span in find_spans(text, micros(now)):
         assert span.start < span.end
-    without_dates(text)
-    assert all(words in text for words in said(text))
+    remove_dates(text)
+    assert all(words in text for words in find_date_phrases(text))
 
 
 @given(
@@ -179,4 +183,4 @@ def test_no_text_is_an_error(text: str, now: datetime) -> None:
 )
 def test_the_past_is_before_now(form: str, count: int, now: datetime) -> None:
     tomorrow = micros(now) + 86_400_000_000
-    assert all(span.start < tomorrow for span in spans(form.format(count), micros(now)))
+    assert all(span.start < tomorrow for span in find_spans(form.format(count), micros(now)))

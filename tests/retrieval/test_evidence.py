@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.errors import ModelUnavailable
 from everkept.retrieval.profile import Strategy
 from everkept.values import replace
@@ -98,7 +98,7 @@ async def test_words_that_take_too_long_leave_the_meaning(filled: Shelf) -> None
 
 
 async def test_nearness_that_takes_too_long_leaves_the_words(filled: Shelf) -> None:
-    stuck = Shelf([Stuck(filled.stores[0], "near")], filled.embedder)
+    stuck = Shelf([Stuck(filled.stores[0], "find_near")], filled.embedder)
     found = await stuck.search("parser", time_limit=1.0)
     assert [hit.record.text for hit in found.hits] == ["the parser is in Rust"]
     assert [notice.code for notice in found.notices] == ["partial_results"]
@@ -107,7 +107,7 @@ async def test_nearness_that_takes_too_long_leaves_the_words(filled: Shelf) -> N
 async def test_when_nothing_is_there_in_time_the_answer_is_empty_and_says_why(
     filled: Shelf,
 ) -> None:
-    store = Stuck(filled.stores[0], "match", "near", "authors")
+    store = Stuck(filled.stores[0], "match", "find_near", "list_authors")
     stuck = Shelf([store], filled.embedder)
     found = await stuck.search("parser", time_limit=SHORT)
     assert found.hits == []
@@ -179,7 +179,7 @@ async def test_the_query_decides_among_memories_of_one_entity(graph: Shelf) -> N
 
 
 async def test_filters_hold_on_the_walk(graph: Shelf) -> None:
-    assert await graph.texts("Redis", GRAPH, where=Where(tags=("none",))) == []
+    assert await graph.texts("Redis", GRAPH, where=RecordFilter(tags=("none",))) == []
 
 
 async def test_without_an_entity_it_is_a_search_by_words_and_meaning(graph: Shelf) -> None:

@@ -8,29 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.retrieval.evidence import (
-    LONGEST_STRETCH,
-    Signs,
-    by_best,
-    by_range,
-    by_rank,
-    mixed,
-    recency,
-    relevance,
-    spoken_for,
-    totals,
+    MAX_STRETCH,
+    CandidateSignals,
+    compute_recency,
+    compute_relevance,
+    mark_supported,
+    mix_scores,
+    scale_by_best,
+    scale_by_range,
+    scale_by_rank,
+    sum_columns,
 )
-from everkept.retrieval.profile import Fusion, Parts, Shares
+from everkept.retrieval.profile import Fusion, ScoreShares, SignalWeights
 from everkept.values import replace
 
 COUNTS = st.integers(0, 12)
 RAW = st.none() | st.floats(0, 50)
 COSINE = st.none() | st.floats(-1, 1)
 UNIT = st.floats(0, 1)
-PARTS = st.builds(Parts, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT)
+PARTS = st.builds(SignalWeights, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT)
 
 
 @st.composite
-def signs(draw: st.DrawFn) -> Signs:
+def signs(draw: st.DrawFn) -> CandidateSignals:
     count = draw(COUNTS)
 
     def column(values: st.SearchStrategy[float | None]) -> list[float | None]:
@@ -48,11 +48,13 @@ def signs(draw: st.DrawFn) -> Signs:
         return always(values) if draw(st.booleans()) else None
 
     flags = st.sampled_from([0.0, 1.0])
-    return Signs(column(RAW), column(COSINE), beside, asked(flags), asked(UNIT), asked(UNIT))
+    return CandidateSignals(
+        column(RAW), column(COSINE), beside, asked(flags), asked(UNIT), asked(UNIT)
+    )
 
 
-def sums(some: Signs, parts: Parts, fusion: Fusion = "scores") -> list[float]:
-    return totals(relevance(some, parts, fusion))
+def sums(some: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores") -> list[float]:
+    return sum_columns(compute_relevance(some, parts, fusion))
 
 
 def is_about(value: float, other: float) -> bool:
@@ -60,14 +62,18 @@ def is_about(value: float, other: float) -> bool:
 
 
 @given(signs(), PARTS, st.sampled_from(["scores", "ranks"]))
-def test_relevance_is_within_0_and_1(some: Signs, parts: Parts, fusion: Fusion) -> None:
-    columns = relevance(some, parts, fusion)
+def test_relevance_is_within_0_and_1(
+    some: CandidateSignals, parts: SignalWeights, fusion: Fusion
+) -> None:
+    columns = compute_relevance(some, parts, fusion)
     assert all(value >= 0 for column in columns.values() for value in column)
-    assert all(score <= 1 + 1e-9 for score in totals(columns))
+    assert all(score <= 1 + 1e-9 for score in sum_columns(columns))
 
 
 @given(signs(), st.data(), st.floats(0.01, 1))
-def test_more_of_a_sign_never_counts_less(some: Signs, data: st.DataObject, more: float) -> None:
+def test_more_of_a_sign_never_counts_less(
+    some: CandidateSignals, data: st.DataObject, more: float
+) -> None:
     some = replace(some, neighbours=[[]] * len(some.keyword))  # a better record outshines its own
     known = [
         (name, i)
@@ -82,12 +88,12 @@ def test_more_of_a_sign_never_counts_less(some: Signs, data: st.DataObject, more
     limit = {"keyword": math.inf, "cosine": 1.0}.get(name, 1.0)
     column[number] = min(column[number] + more, limit)
     raised = replace(some, **{name: column})
-    before, after = sums(some, Parts())[number], sums(raised, Parts())[number]
+    before, after = sums(some, SignalWeights())[number], sums(raised, SignalWeights())[number]
     assert after >= before - 1e-9
 
 
 @given(signs(), st.randoms(use_true_random=False))
-def test_the_order_of_candidates_changes_nothing(some: Signs, random: Random) -> None:
+def test_the_order_of_candidates_changes_nothing(some: CandidateSignals, random: Random) -> None:
     count = len(some.keyword)
     order = list(range(count))
     random.shuffle(order)
@@ -96,7 +102,7 @@ def test_the_order_of_candidates_changes_nothing(some: Signs, random: Random) ->
     def reordered(column: Sequence[Any] | None) -> Any:
         return None if column is None else [column[i] for i in order]
 
-    shuffled = Signs(
+    shuffled = CandidateSignals(
         reordered(some.keyword),
         reordered(some.cosine),
         [[at[j] for j in some.neighbours[i]] for i in order],
@@ -105,20 +111,20 @@ def test_the_order_of_candidates_changes_nothing(some: Signs, random: Random) ->
         reordered(some.closeness),
     )
     for fusion in ("scores", "ranks"):
-        one, other = sums(some, Parts(), fusion), sums(shuffled, Parts(), fusion)
+        one, other = sums(some, SignalWeights(), fusion), sums(shuffled, SignalWeights(), fusion)
         assert all(is_about(one[old], other[new]) for old, new in at.items())
 
 
 @given(signs(), st.floats(0.01, 100))
-def test_the_unit_of_the_word_scores_does_not_count(some: Signs, unit: float) -> None:
+def test_the_unit_of_the_word_scores_does_not_count(some: CandidateSignals, unit: float) -> None:
     scaled = replace(some, keyword=[None if s is None else s * unit for s in some.keyword])
-    one, other = sums(some, Parts()), sums(scaled, Parts())
+    one, other = sums(some, SignalWeights()), sums(scaled, SignalWeights())
     assert all(is_about(a, b) for a, b in zip(one, other, strict=True))
 
 
-def alone(**columns: list[float | None]) -> Signs:
+def alone(**columns: list[float | None]) -> CandidateSignals:
     count = len(next(iter(columns.values())))
-    return Signs(
+    return CandidateSignals(
         columns.get("keyword", [None] * count),
         columns.get("cosine", [None] * count),
         [[]] * count,
@@ -126,54 +132,59 @@ def alone(**columns: list[float | None]) -> Signs:
 
 
 def test_a_leg_that_found_nothing_takes_nothing_away() -> None:
-    assert sums(alone(keyword=[4.0, 2.0]), Parts()) == [1.0, 0.5]
-    assert sums(alone(cosine=[0.7, 0.3]), Parts()) == pytest.approx([1.0, 0.0])
-    assert sums(alone(keyword=[]), Parts()) == []
+    assert sums(alone(keyword=[4.0, 2.0]), SignalWeights()) == [1.0, 0.5]
+    assert sums(alone(cosine=[0.7, 0.3]), SignalWeights()) == pytest.approx([1.0, 0.0])
+    assert sums(alone(keyword=[]), SignalWeights()) == []
 
 
 def test_what_has_no_vector_yet_is_judged_by_its_words() -> None:
-    fresh, older = sums(alone(keyword=[4.0, 4.0], cosine=[None, 0.5]), Parts())
+    fresh, older = sums(alone(keyword=[4.0, 4.0], cosine=[None, 0.5]), SignalWeights())
     assert fresh == pytest.approx(older)
 
 
 def test_a_neighbour_lifts_what_stands_beside_it() -> None:
     some = replace(alone(keyword=[4.0, 1.0, 1.0]), neighbours=[[1], [0], []])
-    _, beside, apart = sums(some, Parts())
+    _, beside, apart = sums(some, SignalWeights())
     assert beside > apart
-    lifts = relevance(some, Parts())["neighbour"]
+    lifts = compute_relevance(some, SignalWeights())["neighbour"]
     assert lifts[1] > lifts[0] > lifts[2] == 0
 
 
 def test_an_author_and_a_date_lift_and_never_exclude() -> None:
     some = replace(alone(keyword=[4.0, 2.0, 2.0]), author=[0.0, 1.0, 0.0], date=[0.0, 0.0, 1.0])
-    first, second, third = sums(some, Parts())
+    first, second, third = sums(some, SignalWeights())
     assert min(second, third) > first > 0
 
 
 def test_ranks_count_from_one_and_equal_scores_share_theirs() -> None:
-    assert by_rank([9.0, None, 7.0, 9.0]) == [1.0, None, 61 / 63, 1.0]
-    assert by_best([4.0, None, 1.0]) == [1.0, None, 0.25]
-    assert by_range([0.6, None, 0.2, 0.4]) == [1.0, None, pytest.approx(0), pytest.approx(0.5)]
+    assert scale_by_rank([9.0, None, 7.0, 9.0]) == [1.0, None, 61 / 63, 1.0]
+    assert scale_by_best([4.0, None, 1.0]) == [1.0, None, 0.25]
+    assert scale_by_range([0.6, None, 0.2, 0.4]) == [
+        1.0,
+        None,
+        pytest.approx(0),
+        pytest.approx(0.5),
+    ]
 
 
 def test_small_differences_of_meaning_stay_small() -> None:
-    assert by_range([0.5, 0.49]) == [1.0, pytest.approx(0.96)]
+    assert scale_by_range([0.5, 0.49]) == [1.0, pytest.approx(0.96)]
 
 
 @given(st.floats(0, 10_000), st.floats(0.01, 1_000), st.integers(0, 1_000))
 def test_recency_fades_with_age_and_slower_with_use(age: float, half: float, used: int) -> None:
-    assert 0 <= recency(age, half, used) <= 1
-    assert recency(age + 1, half, used) <= recency(age, half, used)
-    assert recency(age, half, used + 1) >= recency(age, half, used)
-    assert recency(age, half, used) <= recency(age, half * LONGEST_STRETCH)
+    assert 0 <= compute_recency(age, half, used) <= 1
+    assert compute_recency(age + 1, half, used) <= compute_recency(age, half, used)
+    assert compute_recency(age, half, used + 1) >= compute_recency(age, half, used)
+    assert compute_recency(age, half, used) <= compute_recency(age, half * MAX_STRETCH)
 
 
 def test_recency_halves_after_a_half_life() -> None:
-    assert recency(0, 7) == 1
-    assert recency(-3, 7) == 1
-    assert recency(7, 7) == 0.5
-    assert recency(14, 7, accesses=5) == 0.5
-    assert recency(1_000, None) == 1
+    assert compute_recency(0, 7) == 1
+    assert compute_recency(-3, 7) == 1
+    assert compute_recency(7, 7) == 0.5
+    assert compute_recency(14, 7, accesses=5) == 0.5
+    assert compute_recency(1_000, None) == 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), UNIT, UNIT), min_size=1))
@@ -183,12 +194,12 @@ def test_what_makes_up_a_score_stays_within_0_and_1(
     keyword, meaning, importance, recent = (
         list(column) for column in zip(*candidates, strict=True)
     )
-    shares = Shares(0.6, 0.2, 0.2)
+    shares = ScoreShares(0.6, 0.2, 0.2)
 
     def scores(**factors: float) -> list[float]:
         columns = {name: [factor] * len(keyword) for name, factor in factors.items()}
         relevant = {"keyword": keyword, "meaning": meaning}
-        return totals(mixed(relevant, importance, recent, shares, columns))
+        return sum_columns(mix_scores(relevant, importance, recent, shares, columns))
 
     for whole, half, both in zip(
         scores(), scores(superseded=0.5), scores(superseded=0.5, consolidated=0.8), strict=True
@@ -215,45 +226,49 @@ NOTHING: list[list[int]] = [[], [], []]
 def test_a_meaning_that_is_far_from_the_query_speaks_for_nobody(
     cosines: list[float | None], expected: list[bool]
 ) -> None:
-    assert spoken_for(Signs([None] * 3, cosines, NOTHING), Parts()) == expected
+    assert (
+        mark_supported(CandidateSignals([None] * 3, cosines, NOTHING), SignalWeights()) == expected
+    )
 
 
 def test_a_family_may_ask_for_more_meaning_where_no_word_speaks() -> None:
-    some = Signs([None, None, 1.0], [0.24, 0.26, 0.1], NOTHING)
-    assert spoken_for(some, Parts(), 0.25) == [False, True, True]
-    assert spoken_for(some, Parts()) == [True, True, True]
+    some = CandidateSignals([None, None, 1.0], [0.24, 0.26, 0.1], NOTHING)
+    assert mark_supported(some, SignalWeights(), 0.25) == [False, True, True]
+    assert mark_supported(some, SignalWeights()) == [True, True, True]
 
 
 def test_whatever_is_asked_about_speaks_for_those_who_have_it() -> None:
-    far = Signs([None] * 3, [0.0] * 3, NOTHING)
+    far = CandidateSignals([None] * 3, [0.0] * 3, NOTHING)
     second = [0.0, 1.0, 0.0]
     for asked in ({"author": second}, {"date": second}, {"closeness": second}):
-        assert spoken_for(replace(far, **asked), Parts()) == [False, True, False]
-    found = Signs([None, 0.0, None], [0.0] * 3, NOTHING)
-    assert spoken_for(found, Parts()) == [False, True, False]
+        assert mark_supported(replace(far, **asked), SignalWeights()) == [False, True, False]
+    found = CandidateSignals([None, 0.0, None], [0.0] * 3, NOTHING)
+    assert mark_supported(found, SignalWeights()) == [False, True, False]
 
 
 def test_what_does_not_count_here_speaks_for_nobody() -> None:
-    some = Signs([3.0, None, None], [None, 0.9, None], [[], [2], [1]], author=[1.0] * 3)
+    some = CandidateSignals([3.0, None, None], [None, 0.9, None], [[], [2], [1]], author=[1.0] * 3)
     by_words, by_meaning = (
-        Parts(keyword=keyword, meaning=1 - keyword, author=0, date=0, neighbour=0, closeness=0)
+        SignalWeights(
+            keyword=keyword, meaning=1 - keyword, author=0, date=0, neighbour=0, closeness=0
+        )
         for keyword in (1, 0)
     )
-    assert spoken_for(some, by_words) == [True, False, False]
-    assert spoken_for(some, by_meaning) == [False, True, False]
+    assert mark_supported(some, by_words) == [True, False, False]
+    assert mark_supported(some, by_meaning) == [False, True, False]
 
 
 def test_a_candidate_speaks_for_those_beside_it_and_for_no_others() -> None:
-    some = Signs([None] * 4, [0.5, None, 0.0, 0.0], [[1], [0, 2], [1], []])
-    assert spoken_for(some, Parts()) == [True, True, False, False]
+    some = CandidateSignals([None] * 4, [0.5, None, 0.0, 0.0], [[1], [0, 2], [1], []])
+    assert mark_supported(some, SignalWeights()) == [True, True, False, False]
 
 
 @given(signs(), PARTS)
 def test_without_a_meaning_what_nothing_speaks_for_has_no_relevance(
-    some: Signs, parts: Parts
+    some: CandidateSignals, parts: SignalWeights
 ) -> None:
     unmeant = replace(some, cosine=[None] * len(some.cosine))
-    kept = spoken_for(unmeant, parts)
+    kept = mark_supported(unmeant, parts)
     assert len(kept) == len(some.keyword)
     for is_kept, score in zip(kept, sums(unmeant, parts), strict=True):
         assert is_kept or score == 0
@@ -261,13 +276,13 @@ def test_without_a_meaning_what_nothing_speaks_for_has_no_relevance(
 
 def test_the_best_of_what_is_far_counts_for_less_and_the_order_stays() -> None:
     def scored(*cosines: float) -> list[float]:
-        signs = Signs([None] * len(cosines), cosines, [()] * len(cosines))
-        return totals(relevance(signs, Parts()))
+        signs = CandidateSignals([None] * len(cosines), cosines, [()] * len(cosines))
+        return sum_columns(compute_relevance(signs, SignalWeights()))
 
     assert scored(0.6, 0.3)[0] == 1
     assert scored(0.1, 0.05)[0] == pytest.approx(0.25)
     assert scored(0.1, 0.05)[0] > scored(0.1, 0.05)[1]
-    by_words = Signs([1.0], [0.1], [()])
-    assert totals(relevance(by_words, Parts()))[0] == pytest.approx(0.7)
-    by_graph = Signs([None], [0.1], [()], closeness=[1.0])
-    assert totals(relevance(by_graph, Parts()))[0] == pytest.approx(1)
+    by_words = CandidateSignals([1.0], [0.1], [()])
+    assert sum_columns(compute_relevance(by_words, SignalWeights()))[0] == pytest.approx(0.7)
+    by_graph = CandidateSignals([None], [0.1], [()], closeness=[1.0])
+    assert sum_columns(compute_relevance(by_graph, SignalWeights()))[0] == pytest.approx(1)

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.retrieval.intent import (
-    MOST,
-    SURE,
-    UNSURE,
-    WAYS,
-    Entities,
+    MAX_MENTIONS,
+    SEARCH_TYPES,
+    SURE_CONFIDENCE,
+    UNSURE_CONFIDENCE,
     PrimaryIntent,
-    analysed,
-    mentioned,
+    QuestionEntities,
+    analyze_question,
+    find_mentions,
 )
 
 FIND, RECALL, TRACE, STRUCTURE = (
@@ -148,7 +148,7 @@ UNCLEAR: list[tuple[str, dict[str, list[str]]]] = [
 ]
 
 
-def spoken_of(entities: Entities) -> dict[str, list[str]]:
+def spoken_of(entities: QuestionEntities) -> dict[str, list[str]]:
     found = {
         "functions": entities.functions,
         "files": entities.files,
@@ -162,9 +162,9 @@ def spoken_of(entities: Entities) -> dict[str, list[str]]:
 def test_a_question_says_what_it_is_after(
     question: str, intent: PrimaryIntent, expected: dict[str, list[str]]
 ) -> None:
-    found = analysed(question)
-    assert (found.primary_intent, found.confidence) == (intent, SURE)
-    assert found.search_types == WAYS[intent]
+    found = analyze_question(question)
+    assert (found.primary_intent, found.confidence) == (intent, SURE_CONFIDENCE)
+    assert found.search_types == SEARCH_TYPES[intent]
     said = spoken_of(found.entities)
     assert {sort: said.get(sort) for sort in expected} == expected
     if "functions" not in expected:
@@ -175,25 +175,25 @@ def test_a_question_says_what_it_is_after(
 def test_a_question_of_no_known_form_is_about_what_was_said(
     question: str, expected: dict[str, list[str]]
 ) -> None:
-    found = analysed(question)
-    assert (found.primary_intent, found.confidence) == (RECALL, UNSURE)
+    found = analyze_question(question)
+    assert (found.primary_intent, found.confidence) == (RECALL, UNSURE_CONFIDENCE)
     assert found.search_types == ("semantic",)
     assert spoken_of(found.entities) == expected
 
 
 def test_of_two_forms_the_first_in_the_question_counts() -> None:
-    assert analysed("how does login work and what calls it").primary_intent == STRUCTURE
-    assert analysed("what calls login and how does it work").primary_intent == TRACE
-    assert analysed("remember when we drew the dependency graph").primary_intent == RECALL
+    assert analyze_question("how does login work and what calls it").primary_intent == STRUCTURE
+    assert analyze_question("what calls login and how does it work").primary_intent == TRACE
+    assert analyze_question("remember when we drew the dependency graph").primary_intent == RECALL
 
 
 def test_case_and_quotes_of_another_sort_do_not_count() -> None:
-    assert analysed("WHAT CALLS LOGIN?").entities.functions == ("LOGIN",)
-    assert analysed("Where’s the code for login?").primary_intent == FIND
+    assert analyze_question("WHAT CALLS LOGIN?").entities.functions == ("LOGIN",)
+    assert analyze_question("Where’s the code for login?").primary_intent == FIND
 
 
 def test_every_intent_has_its_ways() -> None:
-    assert WAYS == {
+    assert SEARCH_TYPES == {
         FIND: ("semantic", "keyword"),
         RECALL: ("semantic",),
         TRACE: ("graph", "semantic"),
@@ -222,8 +222,8 @@ PIECES = [
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join))
 def test_any_text_has_an_intent(text: str) -> None:
-    found = analysed(text)
-    assert found.search_types == WAYS[found.primary_intent]
+    found = analyze_question(text)
+    assert found.search_types == SEARCH_TYPES[found.primary_intent]
     for name in (*found.entities.functions, *found.entities.files):
         assert name
         assert name in text.replace("’", "'")
@@ -235,7 +235,7 @@ def test_any_text_has_an_intent(text: str) -> None:
 @pytest.mark.timeout(60)
 def test_a_long_text_is_read_no_further_than_a_question_goes(piece: str) -> None:
     long = piece * (10_000 // len(piece))
-    assert analysed(long) == analysed(long[:2_000])
+    assert analyze_question(long) == analyze_question(long[:2_000])
 
 
 FUNCTIONS: list[tuple[str, list[str]]] = [
@@ -290,34 +290,34 @@ CONCEPTS: list[tuple[str, list[str]]] = [
 
 @pytest.mark.parametrize(("text", "expected"), FUNCTIONS)
 def test_names_of_code_are_known_by_their_form(text: str, expected: list[str]) -> None:
-    assert list(mentioned(text).functions) == expected
+    assert list(find_mentions(text).functions) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), FILES)
 def test_files_are_known_by_ending_or_path(text: str, expected: list[str]) -> None:
-    assert list(mentioned(text).files) == expected
+    assert list(find_mentions(text).files) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), CONCEPTS)
 def test_telling_words_are_concepts_in_phrases(text: str, expected: list[str]) -> None:
-    assert list(mentioned(text).concepts) == expected
+    assert list(find_mentions(text).concepts) == expected
 
 
 def test_times_stand_as_they_were_said() -> None:
-    found = mentioned("between 2026-03-02 and last week we moved to Postgres in May")
+    found = find_mentions("between 2026-03-02 and last week we moved to Postgres in May")
     assert found.time_references == ("2026-03-02", "last week", "in May")
     assert found.concepts == ("moved", "Postgres")
 
 
 def test_a_plain_word_can_be_a_name() -> None:
-    found = mentioned("what calls login", "login", (0, 10))
+    found = find_mentions("what calls login", "login", (0, 10))
     assert (found.functions, found.concepts) == (("login",), ())
 
 
 def test_words_that_ask_are_concepts_outside_of_the_form() -> None:
-    assert mentioned("callers of graph tree", None, (0, 10)).concepts == ("graph tree",)
+    assert find_mentions("callers of graph tree", None, (0, 10)).concepts == ("graph tree",)
 
 
 def test_of_each_sort_there_are_only_some() -> None:
     many = " ".join(f"name_{number}()" for number in range(50))
-    assert len(mentioned(many).functions) == MOST
+    assert len(find_mentions(many).functions) == MAX_MENTIONS

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.ports import Access, Library, RecordStore
-from everkept.core.records import Batch, Insert, Record, Where
+from everkept.core.ports import AccessCount, Library, RecordStore
+from everkept.core.records import Batch, Insert, Record, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import InvalidInput
-from everkept.retrieval.profile import Place, Profile
+from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import replace
 from examples import examples
@@ -128,9 +128,9 @@ async def test_what_is_pinned_or_used_fades_less(shelf: Shelf) -> None:
         memory("port d", occurred_at=old, type="of no known half-life"),
     )
 
-    async def accesses(place: int, ids: Sequence[str]) -> Mapping[str, Access]:
+    async def accesses(place: int, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         assert place == 0
-        return {"port b": Access(5, DAY_ONE)} if "port b" in ids else {}
+        return {"port b": AccessCount(5, DAY_ONE)} if "port b" in ids else {}
 
     found = await shelf.search("port", MIXED, accesses=accesses)
     recency = {hit.record.text: hit.why["recency"] for hit in found.hits}
@@ -196,7 +196,7 @@ async def test_a_memory_on_its_way_to_a_broader_scope_is_found_there_alone(
 async def test_each_place_has_filters_of_its_own(two_shelves: Shelf) -> None:
     await two_shelves.put(memory("port one", tags=("x",)), memory("port two"))
     await two_shelves.put(memory("port three", scope="user"), store=1)
-    where = [Where(tags=("x",)), Where(scopes=("user",))]
+    where = [RecordFilter(tags=("x",)), RecordFilter(scopes=("user",))]
     assert set(await two_shelves.texts("port", where=where)) == {"port one", "port three"}
 
 
@@ -274,7 +274,7 @@ async def test_whatever_is_typed_is_a_query(query: str) -> None:
     assert all(0 <= hit.score <= 1 for hit in found.hits)
 
 
-ENTITIES = Profile(kinds=("entity", "observation"), merge_children=True)
+ENTITIES = SearchProfile(kinds=("entity", "observation"), merge_children=True)
 FACTS = {
     "Shop API": ["written in C++ and node.js", "lives in src/main.py", "what's up? Alice asked"],
     "Orders": ["foo-bar is its queue", "party at noon 🎉", "東京都の設定を変更した"],
@@ -302,7 +302,7 @@ async def store(library: Library) -> RecordStore:
 
 
 async def names(store: RecordStore, query: str, limit: int = 10) -> list[str]:
-    found = await search([Place(store)], query, ENTITIES, limit=limit)
+    found = await search([SearchPlace(store)], query, ENTITIES, limit=limit)
     return [hit.record.name or "" for hit in found.hits]
 
 
@@ -346,7 +346,7 @@ async def test_a_language_is_not_found_by_its_letter(store: RecordStore) -> None
     ['foo" AND (', '"', "AND", "NOT", "", " ", "()", "*", "?!", "a:b", "\t\n", "-"],
 )
 async def test_no_text_is_an_error(store: RecordStore, query: str) -> None:
-    await search([Place(store)], query, ENTITIES, limit=10)
+    await search([SearchPlace(store)], query, ENTITIES, limit=10)
 
 
 async def test_a_name_stands_above_an_observation(store: RecordStore) -> None:
@@ -355,7 +355,7 @@ async def test_a_name_stands_above_an_observation(store: RecordStore) -> None:
 
 async def test_all_words_go_before_any_and_any_before_parts_of_words(store: RecordStore) -> None:
     async def tier(query: str) -> str | None:
-        return (await search([Place(store)], query, ENTITIES, limit=10)).tier
+        return (await search([SearchPlace(store)], query, ENTITIES, limit=10)).tier
 
     assert await tier("works Tuesdays") == "all"
     assert await tier("works elephants") == "any"
@@ -371,7 +371,7 @@ async def test_pages_of_tiers_follow_each_other_without_gap_or_repeat(store: Rec
     cursor = None
     while True:
         page = await search(
-            [Place(store)], "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor
+            [SearchPlace(store)], "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor
         )
         seen += [hit.record.name or "" for hit in page.hits]
         cursor = page.next_cursor
@@ -385,4 +385,4 @@ async def test_a_cursor_that_was_never_given_out_is_refused(
     store: RecordStore, cursor: str
 ) -> None:
     with pytest.raises(InvalidInput):
-        await search([Place(store)], "x", ENTITIES, limit=2, cursor=cursor)
+        await search([SearchPlace(store)], "x", ENTITIES, limit=2, cursor=cursor)

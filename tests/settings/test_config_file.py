@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.settings import Settings, chosen_toolsets, load, warnings_of
+from everkept.settings import Settings, choose_toolsets, list_warnings, read_settings
 
 AS_DOCUMENTED = """---
 deployment_mode: embedded-file
@@ -39,14 +39,14 @@ def read(file: Path, text: str) -> Settings:
     file.write_text(text, encoding="utf-8")
     if os.name == "posix":
         file.chmod(0o600)
-    return load({"config": str(file)}, {})
+    return read_settings({"config": str(file)}, {})
 
 
 def error(file: Path, text: str) -> EverkeptError:
     with pytest.raises(EverkeptError) as caught:
         read(file, text)
     assert str(file) in str(caught.value)
-    assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
+    assert "hunter2" not in f"{caught.value} {caught.value.to_envelope()}"
     return caught.value
 
 
@@ -113,7 +113,7 @@ def test_what_stands_in_the_body_must_not_stand_at_the_top_too(file: Path, key: 
 def test_each_key_is_honoured(file: Path, line: str, name: str, value: object) -> None:
     settings = read(file, f"---\n{line}\n---\n")
     assert getattr(settings, name) == value
-    assert chosen_toolsets(settings)
+    assert choose_toolsets(settings)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_beside_an_embedded_mode_the_remote_keys_are_left_alone(file: Path) -> N
 
 def test_a_flag_can_take_the_place_of_a_mode_that_lacks_its_address(file: Path) -> None:
     file.write_text("---\ndeployment_mode: remote\n---\n", encoding="utf-8")
-    assert load({"config": file, "deployment_mode": "embedded-memory"}, {}).config == file
+    assert read_settings({"config": file, "deployment_mode": "embedded-memory"}, {}).config == file
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_file_without_settings_is_fine(file: Path) -> None:
 def test_a_file_in_another_encoding_is_refused(file: Path) -> None:
     file.write_bytes(b"---\nproject: caf\xe9\n---\n")
     with pytest.raises(InvalidInput):
-        load({"config": str(file)}, {})
+        read_settings({"config": str(file)}, {})
 
 
 def test_a_relative_folder_belongs_to_the_file(file: Path) -> None:
@@ -214,13 +214,13 @@ def test_a_password_that_others_can_read_is_warned_of(file: Path, text: str) -> 
     if os.name != "posix":
         return  # other systems have no such bits
     settings = read(file, text.replace("database_pass", "database_password"))
-    assert warnings_of(settings) == ()
+    assert list_warnings(settings) == ()
     for mode in (0o640, 0o604, 0o644):
         file.chmod(mode)
-        (warning,) = warnings_of(settings)
+        (warning,) = list_warnings(settings)
         assert f"chmod 600 {file}" in warning
         assert "root" not in warning.replace(str(file), "")
     file.write_text("---\nport: 1\nremote_pass:\n---\n", encoding="utf-8")
-    assert warnings_of(load({"config": file}, {})) == ()
+    assert list_warnings(read_settings({"config": file}, {})) == ()
     file.unlink()
-    assert warnings_of(settings) == ()
+    assert list_warnings(settings) == ()

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.settings.config_file import Entry, Unreadable, parse
+from everkept.settings.config_file import ConfigEntry, ConfigLineError, parse_entries
 
 
 def values(text: str) -> dict[str, object]:
-    return {entry.key: entry.value for entry in parse(text.splitlines())}
+    return {entry.key: entry.value for entry in parse_entries(text.splitlines())}
 
 
 def test_scalars_stay_text_and_know_their_line() -> None:
-    assert parse(["", "# a comment", "port: 8081", "read-only:  true  # of course"], 2) == [
-        Entry("port", "8081", 4),
-        Entry("read_only", "true", 5),
+    assert parse_entries(["", "# a comment", "port: 8081", "read-only:  true  # of course"], 2) == [
+        ConfigEntry("port", "8081", 4),
+        ConfigEntry("read_only", "true", 5),
     ]
 
 
@@ -60,8 +60,8 @@ def test_values_are_read_as_yaml_has_them(text: str, value: object) -> None:
     ],
 )
 def test_what_is_not_understood_is_told_with_its_line(text: str, line: int) -> None:
-    with pytest.raises(Unreadable) as caught:
-        parse(text.splitlines())
+    with pytest.raises(ConfigLineError) as caught:
+        parse_entries(text.splitlines())
     assert caught.value.line == line
     assert caught.value.reason
 
@@ -74,5 +74,5 @@ def test_single_quotes_keep_any_line(text: str) -> None:
 
 @given(st.lists(st.text(), max_size=5))
 def test_any_text_is_read_or_refused(lines: list[str]) -> None:
-    with suppress(Unreadable):
-        assert len(parse(lines)) <= len(lines)
+    with suppress(ConfigLineError):
+        assert len(parse_entries(lines)) <= len(lines)

@@ -7,8 +7,8 @@ import pytest
 from platformdirs.macos import MacOS
 
 from everkept.errors import InvalidInput
-from everkept.settings import config_paths, load
-from everkept.settings.locations import default_data_dir, looked_for, own_path
+from everkept.settings import find_config_paths, read_settings
+from everkept.settings.locations import find_own_path, get_default_data_dir, list_config_candidates
 
 
 def write(path: Path, port: int) -> Path:
@@ -25,16 +25,16 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def port(environment: dict[str, str], **flags: str) -> int:
-    return load(flags, environment).port
+    return read_settings(flags, environment).port
 
 
 def test_our_place_is_the_platforms_config_folder() -> None:
     folder = platformdirs.user_config_path("everkept", appauthor=False)
-    assert own_path(os.environ) == folder / "config.md"
+    assert find_own_path(os.environ) == folder / "config.md"
 
 
 def test_without_a_home_folder_there_is_no_file() -> None:
-    assert config_paths({}, {}) == (None, None)
+    assert find_config_paths({}, {}) == (None, None)
 
 
 def test_our_file_goes_before_those_of_surrealdb_memory(home: dict[str, str]) -> None:
@@ -44,17 +44,17 @@ def test_our_file_goes_before_those_of_surrealdb_memory(home: dict[str, str]) ->
     named = write(Path(home["HOME"], "elsewhere.md"), 1002)
     home["MEMORY_CONFIG_PATH"] = str(named)
     assert port(home) == 1002
-    own = own_path(home)
+    own = find_own_path(home)
     assert own is not None
-    assert config_paths({}, home) == (named, own)
+    assert find_config_paths({}, home) == (named, own)
     write(own, 1003)
     assert port(home) == 1003
-    assert config_paths({}, home) == (own, own)
+    assert find_config_paths({}, home) == (own, own)
     assert usual.exists()
 
 
 def test_a_file_that_is_named_goes_before_all_others(home: dict[str, str]) -> None:
-    own = own_path(home)
+    own = find_own_path(home)
     assert own is not None
     write(own, 1003)
     home["EVERKEPT_CONFIG"] = str(write(Path(home["HOME"], "a.md"), 1004))
@@ -67,7 +67,7 @@ def test_a_file_that_is_named_goes_before_all_others(home: dict[str, str]) -> No
 def test_a_file_that_is_named_must_be_there(home: dict[str, str], variable: str) -> None:
     home[variable] = str(Path(home["HOME"], "nowhere.md"))
     with pytest.raises(InvalidInput) as caught:
-        load({}, home)
+        read_settings({}, home)
     assert caught.value.facts["argument"] == variable
     assert "nowhere.md" in str(caught.value)
 
@@ -100,7 +100,7 @@ def test_the_data_folder_is_the_one_of_platformdirs(
     else:
         monkeypatch.setenv(named, value)
     expected = platformdirs.user_data_path("everkept", appauthor=False)
-    assert default_data_dir(os.environ) == expected
+    assert get_default_data_dir(os.environ) == expected
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -111,7 +111,7 @@ def test_the_usual_data_folder_is_known_without_asking(
     monkeypatch.setitem(sys.modules, "platformdirs", None)  # whoever imports it fails
     home = {"HOME": "/home/ada"}
     folder = {"linux": ".local/share", "darwin": "Library/Application Support"}[platform]
-    assert default_data_dir(home) == Path("/home/ada", folder, "everkept")
+    assert get_default_data_dir(home) == Path("/home/ada", folder, "everkept")
 
 
 def test_on_a_mac_the_usual_folder_is_that_of_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,23 +119,23 @@ def test_on_a_mac_the_usual_folder_is_that_of_platformdirs(monkeypatch: pytest.M
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr("sys.platform", "darwin")
     expected = MacOS("everkept", appauthor=False).user_data_path
-    assert default_data_dir(os.environ) == expected
+    assert get_default_data_dir(os.environ) == expected
 
 
 def test_the_working_folder_is_the_one_given_where_nobody_names_one(
     home: dict[str, str], tmp_path: Path
 ) -> None:
-    assert load({}, home).path == Path.cwd()
-    assert load({}, home, folder=tmp_path).path == tmp_path
+    assert read_settings({}, home).path == Path.cwd()
+    assert read_settings({}, home, folder=tmp_path).path == tmp_path
     named = home | {"CLAUDE_PROJECT_DIR": "/named"}
-    assert load({}, named, folder=tmp_path).path == Path("/named")
-    assert load({"path": "/flag"}, named, folder=tmp_path).path == Path("/flag")
+    assert read_settings({}, named, folder=tmp_path).path == Path("/named")
+    assert read_settings({"path": "/flag"}, named, folder=tmp_path).path == Path("/flag")
 
 
 def test_every_file_that_is_read_when_it_is_there_is_looked_for(home: dict[str, str]) -> None:
     named = write(Path(home["HOME"], "elsewhere.md"), 1001)
     home["MEMORY_CONFIG_PATH"] = str(named)
-    own, usual = own_path(home), Path(home["HOME"], ".claude", "surrealdb-memory.local.md")
+    own, usual = find_own_path(home), Path(home["HOME"], ".claude", "surrealdb-memory.local.md")
     assert own is not None
-    assert looked_for(home) == [own, own.with_name("tools.json"), usual, named]
-    assert looked_for({}) == []
+    assert list_config_candidates(home) == [own, own.with_name("tools.json"), usual, named]
+    assert list_config_candidates({}) == []

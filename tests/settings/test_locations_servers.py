@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.settings import engine_flags, explained, is_server, load, standby_folder, warnings_of
+from everkept.settings import (
+    build_engine_flags,
+    explain_settings,
+    get_standby_folder,
+    is_on_server,
+    list_warnings,
+    read_settings,
+)
 from everkept.values import replace
 
 WHO = {"EVERKEPT_DATABASE_USER": "anna"}
@@ -16,8 +23,8 @@ SIGNED_IN = WHO | {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 
 def error(environment: dict[str, str], **flags: object) -> EverkeptError:
     with pytest.raises(EverkeptError) as caught:
-        load(flags, environment)
-    assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
+        read_settings(flags, environment)
+    assert "hunter2" not in f"{caught.value} {caught.value.to_envelope()}"
     return caught.value
 
 
@@ -36,23 +43,23 @@ def test_an_address_of_postgresql_implies_its_engine_and_its_mode(
     address: str, mode: str, engine: str | None
 ) -> None:
     environment = WHO | {"EVERKEPT_DATABASE_URL": address}
-    settings = load({"engine": engine}, environment)
+    settings = read_settings({"engine": engine}, environment)
     assert (settings.engine, settings.deployment_mode) == ("postgres", mode)
     assert (settings.database_url, settings.database) == (address, "everkept")
-    assert is_server(settings)
-    told = {each.name: each.source for each in explained({}, environment)}
+    assert is_on_server(settings)
+    told = {each.name: each.source for each in explain_settings({}, environment)}
     for name in ("engine", "deployment_mode", "database"):
         assert told[name] == "follows from EVERKEPT_DATABASE_URL"
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "POSTGRES", "PostgreSQL"])
 def test_a_scheme_of_postgresql_is_written_in_one_way(scheme: str) -> None:
-    settings = load({"database_url": f"{scheme}://db.example.com/everkept"}, WHO)
+    settings = read_settings({"database_url": f"{scheme}://db.example.com/everkept"}, WHO)
     assert settings.database_url == THERE
 
 
 def test_a_mode_that_was_said_stays_beside_an_address() -> None:
-    settings = load({"deployment_mode": "remote", "database_url": HERE}, WHO)
+    settings = read_settings({"deployment_mode": "remote", "database_url": HERE}, WHO)
     assert (settings.engine, settings.deployment_mode) == ("postgres", "remote")
 
 
@@ -69,8 +76,12 @@ def test_postgresql_is_never_embedded(mode: str) -> None:
     assert isinstance(refused, Refused)
     assert "PostgreSQL is always a server" in refused.message
     assert "`EVERKEPT_DEPLOYMENT_MODE`" in refused.message
-    assert not is_server(load({}, {"EVERKEPT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE}))
-    assert is_server(load({"database_url": HERE}, WHO | {"EVERKEPT_DEPLOYMENT_MODE": mode}))
+    assert not is_on_server(
+        read_settings({}, {"EVERKEPT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE})
+    )
+    assert is_on_server(
+        read_settings({"database_url": HERE}, WHO | {"EVERKEPT_DEPLOYMENT_MODE": mode})
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +124,7 @@ def test_an_engine_is_refused_beside_the_address_of_another(
 )
 def test_what_is_no_address_of_postgresql_is_told(address: str) -> None:
     if address.endswith("?"):  # nothing is asked for behind it
-        assert load({"database_url": address}, WHO).database_url == address[:-1]
+        assert read_settings({"database_url": address}, WHO).database_url == address[:-1]
         return
     wrong = error(WHO, database_url=address)
     assert isinstance(wrong, InvalidInput)
@@ -137,7 +148,7 @@ def test_a_database_is_named_by_the_address_or_by_its_setting() -> None:
     bare = {"database_url": "postgresql://db.example.com"}
     assert "names no database" in error(WHO, **bare).message
     for address in (bare["database_url"], f"{bare['database_url']}/", THERE):
-        settings = load({"database_url": address}, WHO | {"EVERKEPT_DATABASE": "everkept"})
+        settings = read_settings({"database_url": address}, WHO | {"EVERKEPT_DATABASE": "everkept"})
         assert (settings.database_url, settings.database) == (THERE, "everkept")
     for name in ("", "a/b", "x" * 64):
         wrong = error(WHO, **bare, database=name)
@@ -149,7 +160,7 @@ def test_two_names_of_a_database_are_refused_unless_the_address_is_for_this_run(
     refused = error({**named, "EVERKEPT_DATABASE_URL": THERE})
     assert isinstance(refused, Refused)
     assert refused.facts["argument"] == "EVERKEPT_DATABASE"
-    assert load({"database_url": THERE}, named).database == "everkept"
+    assert read_settings({"database_url": THERE}, named).database == "everkept"
 
 
 @given(name=st.text(st.characters(codec="utf-8", exclude_characters="/?#"), min_size=1))
@@ -160,15 +171,15 @@ def test_a_database_may_have_any_name_that_postgresql_allows(name: str) -> None:
     if not name.isprintable() or len(name.encode("utf-8")) > 63:
         assert isinstance(error(WHO, database_url=address), InvalidInput)
         return
-    settings = load({"database_url": address}, WHO)
+    settings = read_settings({"database_url": address}, WHO)
     assert settings.database == name
     assert unquote(settings.database_url or "").endswith(f"/{name}")
 
 
 def test_a_user_of_postgresql_is_named_and_may_be_known_without_a_password() -> None:
-    settings = load({"database_url": HERE}, SIGNED_IN)
+    settings = read_settings({"database_url": HERE}, SIGNED_IN)
     assert (settings.database_user, settings.database_password) == ("anna", "hunter2")
-    assert load({"database_url": HERE}, WHO).database_password is None
+    assert read_settings({"database_url": HERE}, WHO).database_password is None
     unnamed = error({}, database_url=HERE)
     assert unnamed.facts["argument"] == "--database-url"
     assert "--database-user" in unnamed.message
@@ -178,9 +189,9 @@ def test_a_user_of_postgresql_is_named_and_may_be_known_without_a_password() -> 
 
 
 def test_a_schema_has_a_name_that_postgresql_takes() -> None:
-    assert load({"database_url": HERE}, WHO).namespace == "memory"
+    assert read_settings({"database_url": HERE}, WHO).namespace == "memory"
     for good in ("a", "My-own_1", "x" * 63, "history"):
-        assert load({"database_url": HERE, "namespace": good}, WHO).namespace == good
+        assert read_settings({"database_url": HERE, "namespace": good}, WHO).namespace == good
     for bad in ("", "a b", 'a"b', "x" * 64, "pg_own", "PG_own", "information_schema"):
         wrong = error(WHO, database_url=HERE, namespace=bad)
         assert wrong.facts["argument"] == "--namespace"
@@ -199,7 +210,7 @@ def test_a_schema_has_a_name_that_postgresql_takes() -> None:
     ],
 )
 def test_an_open_or_unchecked_way_to_postgresql_is_warned_of(address: str, warned_of: str) -> None:
-    told = warnings_of(load({"database_url": address}, SIGNED_IN))
+    told = list_warnings(read_settings({"database_url": address}, SIGNED_IN))
     assert [warned_of in each for each in told] == [True] * bool(warned_of)
     assert "hunter2" not in str(told)
 
@@ -207,10 +218,10 @@ def test_an_open_or_unchecked_way_to_postgresql_is_warned_of(address: str, warne
 def test_certificates_for_an_open_way_to_postgresql_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").touch()
     flags = {"database_url": f"{HERE}?sslmode=disable", "database_ca": tmp_path / "ca.pem"}
-    [told] = warnings_of(load(flags, WHO))
+    [told] = list_warnings(read_settings(flags, WHO))
     assert "database_ca" in told
-    checked = load({**flags, "database_url": f"{THERE}?sslmode=require"}, WHO)
-    assert warnings_of(checked) == ()
+    checked = read_settings({**flags, "database_url": f"{THERE}?sslmode=require"}, WHO)
+    assert list_warnings(checked) == ()
 
 
 @pytest.mark.parametrize(
@@ -228,18 +239,21 @@ def test_certificates_for_an_open_way_to_postgresql_are_warned_of(tmp_path: Path
 def test_what_stands_in_for_postgresql_is_found_however_its_address_is_written(
     one: str, other: str, is_same: bool
 ) -> None:
-    folders = [standby_folder(load({"database_url": each}, SIGNED_IN)) for each in (one, other)]
+    folders = [
+        get_standby_folder(read_settings({"database_url": each}, SIGNED_IN))
+        for each in (one, other)
+    ]
     assert (folders[0] == folders[1]) == is_same
 
 
 def test_no_two_schemas_share_what_stands_in_for_them() -> None:
-    settings = load({"database_url": HERE}, WHO)
-    assert standby_folder(settings) != standby_folder(replace(settings, namespace="other"))
+    settings = read_settings({"database_url": HERE}, WHO)
+    assert get_standby_folder(settings) != get_standby_folder(replace(settings, namespace="other"))
 
 
 def test_another_process_is_led_to_postgresql_by_flags() -> None:
     flags = {"database_url": f"{THERE}?sslmode=require", "database_user": "anna"}
-    led = engine_flags(load(flags, WHO))
+    led = build_engine_flags(read_settings(flags, WHO))
     assert led == [
         *("--engine", "postgres", "--database-url", f"{THERE}?sslmode=require"),
         *("--database-user", "anna"),

@@ -5,13 +5,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.settings import TOOLSETS, Settings, explained, load, unset_environment
+from everkept.settings import (
+    TOOLSETS,
+    Settings,
+    build_unset_environment,
+    explain_settings,
+    read_settings,
+)
 from everkept.settings.sources import REMOTE_FLAGS
-from everkept.settings.values import choices_of
-from everkept.values import fields
+from everkept.settings.values import list_choices
+from everkept.values import list_fields
 
 # The file with certificates must be there; it has tests of its own.
-NAMES = [f.name for f in fields(Settings) if f.name not in ("config", "database_ca")]
+NAMES = [f.name for f in list_fields(Settings) if f.name not in ("config", "database_ca")]
 HINTS = get_type_hints(Settings)
 PATHS = [name for name, kind in HINTS.items() if Path in (kind, *get_args(kind))]
 
@@ -21,7 +27,7 @@ def spelled(name: str, index: int) -> str:
     kind = HINTS[name]
     if name == "engine":  # PostgreSQL needs an address beside it; it has tests of its own
         return ("sqlite", "surreal", "sqlite")[index]
-    if choices := choices_of(kind):
+    if choices := list_choices(kind):
         return choices[index % len(choices)]
     if name == "toolsets":
         return ("all", *TOOLSETS)[index]
@@ -71,8 +77,8 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
         environment[f"EVERKEPT_{name.upper()}"] = variable
     flags = {name: flag} if present[0] else {}
     folder = Path.cwd() if name in ("data_dir", "gateway_config") else Path()
-    loaded = getattr(load(flags, environment), name)
-    source = {e.name: e.source for e in explained(flags, environment)}[name]
+    loaded = getattr(read_settings(flags, environment), name)
+    source = {e.name: e.source for e in explain_settings(flags, environment)}[name]
     if present[0]:
         assert loaded == understood(name, flag, folder)
         own = "--" + name.replace("_", "-")
@@ -84,26 +90,26 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
         assert loaded == understood(name, entry, tmp_path)
         assert source == f"config file {file} line 2"
     else:
-        assert loaded == getattr(load({}, {}), name)
+        assert loaded == getattr(read_settings({}, {}), name)
         assert source == "default"
 
 
 def test_an_empty_variable_and_a_flag_of_none_count_as_not_given(tmp_path: Path) -> None:
     environment = {"EVERKEPT_DATA_DIR": str(tmp_path), "EVERKEPT_PROJECT": ""}
-    assert load({"port": None}, environment).project is None
-    assert load({"port": None}, environment).port == 8081
+    assert read_settings({"port": None}, environment).project is None
+    assert read_settings({"port": None}, environment).port == 8081
 
 
 def test_without_a_data_folder_the_platforms_own_is_used() -> None:
-    assert load({}, {}).data_dir.name == "everkept"
-    assert load({}, {}).data_dir.is_absolute()
+    assert read_settings({}, {}).data_dir.name == "everkept"
+    assert read_settings({}, {}).data_dir.is_absolute()
 
 
 def test_the_working_folder_is_the_clients_project_where_it_says_so(tmp_path: Path) -> None:
     environment = {"CLAUDE_PROJECT_DIR": str(tmp_path / "shop")}
-    assert load({"data_dir": tmp_path}, environment).path == tmp_path / "shop"
-    assert load({"data_dir": tmp_path, "path": tmp_path}, environment).path == tmp_path
-    assert load({"data_dir": tmp_path}, {}).path == Path.cwd()
+    assert read_settings({"data_dir": tmp_path}, environment).path == tmp_path / "shop"
+    assert read_settings({"data_dir": tmp_path, "path": tmp_path}, environment).path == tmp_path
+    assert read_settings({"data_dir": tmp_path}, {}).path == Path.cwd()
 
 
 @pytest.mark.parametrize(
@@ -121,15 +127,15 @@ def test_the_working_folder_is_the_clients_project_where_it_says_so(tmp_path: Pa
 def test_the_variables_of_surrealdb_memory_and_of_the_client_are_honoured(
     variable: str, text: str, name: str, value: object
 ) -> None:
-    assert getattr(load({}, {variable: text}), name) == value
-    shown = {item.name: item for item in explained({}, {variable: text})}
+    assert getattr(read_settings({}, {variable: text}), name) == value
+    shown = {item.name: item for item in explain_settings({}, {variable: text})}
     assert shown[name].source == f"environment {variable}"
 
 
 def test_our_own_variable_goes_before_the_others() -> None:
     environment = {"MEMORY_SESSION_ID": "b", "CLAUDE_CODE_SESSION_ID": "c"}
-    assert load({}, environment).session_id == "b"
-    assert load({}, environment | {"EVERKEPT_SESSION_ID": "a"}).session_id == "a"
+    assert read_settings({}, environment).session_id == "b"
+    assert read_settings({}, environment | {"EVERKEPT_SESSION_ID": "a"}).session_id == "a"
 
 
 def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) -> None:
@@ -137,8 +143,8 @@ def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) 
     text = "---\ndeployment_mode: embedded-file\nremote_pass: hunter2\nport: 1\n---\n"
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
-    told = explained({"config": file, "project": "shop"}, {"MEMORY_LOG_LEVEL": "warn"})
-    assert [item.name for item in told] == [field.name for field in fields(Settings)]
+    told = explain_settings({"config": file, "project": "shop"}, {"MEMORY_LOG_LEVEL": "warn"})
+    assert [item.name for item in told] == [field.name for field in list_fields(Settings)]
     by_name = {item.name: (item.value, item.source) for item in told}
     assert by_name["port"] == (1, f"config file {file} line 4")
     assert by_name["project"] == ("shop", "flag --project")
@@ -153,14 +159,14 @@ def test_a_child_with_flags_alone_inherits_no_setting(monkeypatch: pytest.Monkey
     ours = ("EVERKEPT_PORT", "EVERKEPT_DATABASE_PASSWORD", "MEMORY_DB_PATH", "MEMORY_REMOTE_URL")
     for name in (*ours, "OTHER"):
         monkeypatch.setenv(name, "debug")
-    environment = unset_environment()
+    environment = build_unset_environment()
     assert environment["OTHER"] == "debug"
     assert environment.keys().isdisjoint(ours)
-    assert load({}, environment).config is None
+    assert read_settings({}, environment).config is None
 
 
 def test_over_http_the_folder_of_the_program_counts_only_where_it_is_named(tmp_path: Path) -> None:
-    assert load({}, {}).path == Path.cwd()
-    assert load({"transport": "http"}, {}).path is None
-    assert load({"transport": "http", "project": "auto"}, {}).path == Path.cwd()
-    assert load({"transport": "http", "path": tmp_path}, {}).path == tmp_path
+    assert read_settings({}, {}).path == Path.cwd()
+    assert read_settings({"transport": "http"}, {}).path is None
+    assert read_settings({"transport": "http", "project": "auto"}, {}).path == Path.cwd()
+    assert read_settings({"transport": "http", "path": tmp_path}, {}).path == tmp_path

@@ -8,13 +8,13 @@ from everkept.settings import (
     DEFAULT_TOOLSETS,
     TOOLSETS,
     Settings,
-    chosen_toolsets,
-    explained,
-    load,
-    remote_bank,
+    choose_toolsets,
+    explain_settings,
+    find_remote_bank,
+    read_settings,
 )
 from everkept.settings.sources import REMOTE_FLAGS
-from everkept.settings.values import shown
+from everkept.settings.values import hide_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from everkept.settings.values import shown
 )
 def test_a_bad_value_is_named_with_its_variable(tmp_path: Path, variable: str, value: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        load({"data_dir": tmp_path}, {variable: value})
+        read_settings({"data_dir": tmp_path}, {variable: value})
     assert caught.value.facts["argument"] == variable
     assert caught.value.facts["value"] == value
     assert repr(value) in str(caught.value)
@@ -44,55 +44,61 @@ def test_a_bad_value_is_named_with_its_variable(tmp_path: Path, variable: str, v
 
 def test_what_is_allowed_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
-        load({"data_dir": tmp_path, "transport": "smoke"}, {})
+        read_settings({"data_dir": tmp_path, "transport": "smoke"}, {})
     assert caught.value.facts["allowed"] == ["stdio", "http"]
     assert caught.value.facts["argument"] == "--transport"
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("on", True), ("no", False)])
 def test_switches_understand_the_usual_words(tmp_path: Path, text: str, value: Any) -> None:
-    assert load({"data_dir": tmp_path}, {"EVERKEPT_READ_ONLY": text}).read_only is value
+    assert read_settings({"data_dir": tmp_path}, {"EVERKEPT_READ_ONLY": text}).read_only is value
 
 
 def test_an_empty_data_folder_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        load({"data_dir": ""}, {})
+        read_settings({"data_dir": ""}, {})
 
 
 def test_a_home_folder_in_the_data_folder_is_resolved() -> None:
-    assert load({"data_dir": "~/x"}, {}).data_dir == Path.home() / "x"
+    assert read_settings({"data_dir": "~/x"}, {}).data_dir == Path.home() / "x"
 
 
 def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
-    assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph", "history")
-    assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
+    assert choose_toolsets(Settings(tmp_path)) == ("memories", "graph", "history")
+    assert choose_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
     with_file = Settings(tmp_path, toolsets="all", gateway_config=tmp_path / "tools.json")
-    assert chosen_toolsets(with_file) == TOOLSETS
-    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == TOOLSETS[:-1]
+    assert choose_toolsets(with_file) == TOOLSETS
+    assert choose_toolsets(Settings(tmp_path, toolsets="all")) == TOOLSETS[:-1]
     for wrong in ("magic", " , "):
         with pytest.raises(InvalidInput):
-            chosen_toolsets(Settings(tmp_path, toolsets=wrong))
+            choose_toolsets(Settings(tmp_path, toolsets=wrong))
 
 
 def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
-    assert chosen_toolsets(load({"mode": "ask"}, {})) == (*DEFAULT_TOOLSETS, "bank")
-    assert chosen_toolsets(load({}, {"EVERKEPT_USERNAME": "Ada"})) == (*DEFAULT_TOOLSETS, "bank")
-    assert chosen_toolsets(load({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
-    assert chosen_toolsets(load({"known_hosts": "x"}, {})) == DEFAULT_TOOLSETS
+    assert choose_toolsets(read_settings({"mode": "ask"}, {})) == (*DEFAULT_TOOLSETS, "bank")
+    assert choose_toolsets(read_settings({}, {"EVERKEPT_USERNAME": "Ada"})) == (
+        *DEFAULT_TOOLSETS,
+        "bank",
+    )
+    assert choose_toolsets(read_settings({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
+    assert choose_toolsets(read_settings({"known_hosts": "x"}, {})) == DEFAULT_TOOLSETS
 
 
 def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:
     flags = {"remote": True, "ssh_user": "me", "ssh_host": "a.org:22", "ssh_path": "/srv/my bank"}
-    assert remote_bank(load(flags, {})) == "ssh://me@a.org:22/srv/my%20bank"
-    assert remote_bank(load({}, {})) is None
+    assert find_remote_bank(read_settings(flags, {})) == "ssh://me@a.org:22/srv/my%20bank"
+    assert find_remote_bank(read_settings({}, {})) is None
     for path in ("shop", "~/shop"):
-        assert remote_bank(load({**flags, "ssh_path": path}, {})) == "ssh://me@a.org:22/~/shop"
+        assert (
+            find_remote_bank(read_settings({**flags, "ssh_path": path}, {}))
+            == "ssh://me@a.org:22/~/shop"
+        )
     for missing, flag in REMOTE_FLAGS.items():
         with pytest.raises(InvalidInput) as caught:
-            remote_bank(load({**flags, missing: None}, {}))
+            find_remote_bank(read_settings({**flags, missing: None}, {}))
         assert caught.value.facts["argument"] == flag
     with pytest.raises(InvalidInput, match="--remote-host needs --remote"):
-        remote_bank(load({"ssh_host": "a.org"}, {}))
+        find_remote_bank(read_settings({"ssh_host": "a.org"}, {}))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,7 @@ def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:
     ],
 )
 def test_the_password_in_an_address_is_not_shown(value: Any, told: Any) -> None:
-    assert shown(value) == told
+    assert hide_secrets(value) == told
 
 
 @pytest.mark.parametrize(
@@ -129,8 +135,8 @@ def test_the_password_in_an_address_is_not_shown(value: Any, told: Any) -> None:
 )
 def test_an_error_does_not_repeat_the_password_in_an_address(address: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        load({}, {"MEMORY_REMOTE_URL": address})
-    assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
+        read_settings({}, {"MEMORY_REMOTE_URL": address})
+    assert "hunter2" not in f"{caught.value} {caught.value.to_envelope()}"
     assert caught.value.facts["argument"] == "MEMORY_REMOTE_URL"
 
 
@@ -140,8 +146,8 @@ def test_no_setting_is_explained_with_the_password_in_its_address() -> None:
         "MEMORY_DEPLOYMENT_MODE": "embedded-file",
         "EVERKEPT_LAUNCHER": "run https://u:hunter2@a",
     }
-    told = explained({}, environment)
-    assert "hunter2" not in f"{told} {load({}, environment).database_url}"
+    told = explain_settings({}, environment)
+    assert "hunter2" not in f"{told} {read_settings({}, environment).database_url}"
     values = {item.name: item.value for item in told}
     assert values["MEMORY_REMOTE_URL"] == "ws://u:***@a"
     assert values["launcher"] == "run https://u:***@a"

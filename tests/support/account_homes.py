@@ -7,7 +7,7 @@ from typing import Any
 
 from everkept.app.app import App
 from everkept.core.sessions import Account, Session
-from everkept.settings import load
+from everkept.settings import read_settings
 
 ANNA = Account("anna")
 DIARY = "a diary about a quokka"
@@ -18,13 +18,11 @@ def called(data: Path, account: Account, *calls: tuple[str, Mapping[str, Any]]) 
     """What an account is answered by the tools, one after the other."""
 
     async def work() -> list[Any]:
-        settings = load({"data_dir": data, "transport": "http", "config": "none"}, {})
+        settings = read_settings({"data_dir": data, "transport": "http", "config": "none"}, {})
         app = App(settings)
         session = Session(client="editor", account=account)
         try:
-            return [
-                (await app.call(session, tool, dict(given))).structured for tool, given in calls
-            ]
+            return [(await app.call(session, tool, dict(given))).facts for tool, given in calls]
         finally:
             await app.close()
 
@@ -35,7 +33,7 @@ def made_account(data: Path, account: Account = ANNA) -> None:
     """Known to all servers of the folder, with a token."""
 
     async def work() -> None:
-        app = App(load({"data_dir": data, "config": "none"}, {}))
+        app = App(read_settings({"data_dir": data, "config": "none"}, {}))
         try:
             await app.accounts.create_token(account.name, "")
         finally:

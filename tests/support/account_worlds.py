@@ -14,14 +14,14 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from everkept.accounts.account_library import home_name
+from everkept.accounts.account_library import format_private_name
 from everkept.app.app import App
 from everkept.core.records import Record
-from everkept.core.sessions import Account, Session, acting_as
+from everkept.core.sessions import Account, Session, act_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.tools.tool import Tool
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch
@@ -100,7 +100,7 @@ class World:
         self.time = Time()
         with speaking("start"):
             self.app = App(
-                load(
+                read_settings(
                     {"data_dir": data, "transport": "http", "max_memories_per_session": CROWD}, {}
                 ),
                 library=MemoryLibrary(self.time),
@@ -123,7 +123,7 @@ class World:
             with speaking(f"owner of {name}"):
                 await self._furnish(self.owner, name, SECRET if access == "none" else "granted")
                 if access != "none":
-                    project = await self.app.library.project(name)
+                    project = await self.app.library.get_project(name)
                     await self.app.accounts.grant("anna", project, cast(Any, access))
         self.owner.project = None
         if self._has_others:
@@ -137,13 +137,13 @@ class World:
         for session, name in ((self.bob, "shop"), (self.bob, "notes"), (self.owner, "notes")):
             await self._furnish(session, name, SECRET)
         await self._furnish(self.owner, "shop (anna)", SECRET)
-        shop = await self.app.library.project("shop")
-        await self.app.library.assign_workspace(FOLDER, shop)
-        await (await self.app.library.history()).commit(batch(*_past(SECRET)))
+        shop = await self.app.library.get_project("shop")
+        await self.app.library.link_workspace(FOLDER, shop)
+        await (await self.app.library.open_history_store()).commit(batch(*_past(SECRET)))
 
     async def _remember(self, session: Session, account: Account, said: str) -> None:
         """A past conversation of an account's own: both have had as many, about the same."""
-        made = await self.app.library.create(home_name("history", account.name), "")
+        made = await self.app.library.create(format_private_name("history", account.name), "")
         _, store = await self.app.library.open(made.name)
         await store.commit(batch(*_past(said)))
         # The first question has it indexed, which is done before the next.
@@ -173,7 +173,7 @@ class World:
                 )
 
     async def _told(self, session: Session, tool: str, **arguments: Any) -> None:
-        with acting_as(session.account):
+        with act_as(session.account):
             await self.app.call(session, tool, arguments)
 
     async def others_do(self, step: Step) -> None:
@@ -207,25 +207,25 @@ class World:
                 return await self._document(session, name, str(arguments.get("uri", "")))
             result = await self.app.call(session, name, arguments)
         except EverkeptError as error:
-            return f"{type(error).__name__} {error} {error.envelope()}"
-        return f"{result.text} {result.structured}"
+            return f"{type(error).__name__} {error} {error.to_envelope()}"
+        return f"{result.text} {result.facts}"
 
     async def _document(self, session: Session, name: str, uri: str) -> str:
         resources = self.app.resources
-        with acting_as(session.account):
+        with act_as(session.account):
             if name == "resources/list":
-                return str(await resources.listed(session))
+                return str(await resources.list_resources(session))
             if name == "resources/templates/list":
-                return str(resources.templates())
+                return str(resources.list_templates())
             if name == "resources/state":
-                return str(await resources.state(session, uri))
+                return str(await resources.read_state(session, uri))
             if name == "tools/list":
                 return f"{[tool.name for tool in self.app.tools]} {self.app.instructions}"
             return str(await resources.read(session, uri))
 
     async def _settled(self) -> None:
         with speaking("background"):
-            await self.app.shelf.catch_up(Session(), 20)
+            await self.app.memory_access.catch_up(Session(), 20)
 
     async def close(self) -> None:
         await self.app.close()

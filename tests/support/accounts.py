@@ -1,7 +1,7 @@
 """Accounts as tests name them, whose ids are random."""
 
 from everkept.core.ports import Library
-from everkept.core.sessions import Account, account_id
+from everkept.core.sessions import Account, parse_account_id
 from everkept.values import replace
 
 
@@ -12,4 +12,4 @@ def without_id(comer: object) -> object:
 
 async def account_called(library: Library, name: str) -> Account:
     """The account of that name, as a server knows it that has this library."""
-    return Account(name, id=account_id(await library.note(f"account.user.{name}")) or "")
+    return Account(name, id=parse_account_id(await library.get_note(f"account.user.{name}")) or "")

@@ -20,8 +20,8 @@ from typing import Any
 import apsw
 
 from everkept.core.project_rule import ProjectRule
-from everkept.core.records import Where
-from everkept.core.sessions import Call, Session
+from everkept.core.records import RecordFilter
+from everkept.core.sessions import Session, ToolCall
 from everkept.engines.sqlite import connection, project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError
@@ -104,7 +104,7 @@ def purge_when_told(folder: str, project: str) -> None:
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
         _, store = await library.open(project)
-        await store.scan(Where())
+        await store.scan(RecordFilter())
         say("ready")
         for line in sys.stdin:
             say(await outcome(store.purge([record_ref(line.strip())])))
@@ -152,7 +152,7 @@ def move(folder: str, operation: str, project: str) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
-        await library.projects()
+        await library.list_projects()
         say("ready")
         heard()
         say(await outcome(getattr(library, operation)(project)))
@@ -223,9 +223,9 @@ def use_library(folder: str, project: str, user: int) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
-        projects = [found.name for found in await library.projects()]
+        projects = [found.name for found in await library.list_projects()]
         _, store = await library.open(project)
-        records = [record.id for record in await store.scan(Where())]
+        records = [record.id for record in await store.scan(RecordFilter())]
         say(
             {
                 "projects": projects,
@@ -261,10 +261,10 @@ def outgrow_file_limit(folder: str, project: str) -> None:
             refused = await outcome(store.commit(batch(entity(name, text=name * 1_000))))
             if refused == "ok":
                 acknowledged.append(name)
-        kept = [record.id for record in await store.scan(Where())]
+        kept = [record.id for record in await store.scan(RecordFilter())]
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         later = await outcome(store.commit(batch(entity("later"))))
-        found = await store.check()
+        found = await store.find_faults()
         say([refused, kept == acknowledged, later, found])
         await library.close()
 
@@ -312,7 +312,7 @@ def _run_and_die(folder: Path, operation: str, at_line: int) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(folder)
-        await library.projects()
+        await library.list_projects()
         threading.settrace(trace)
         # The thread that writes is made at the first write, and so under the trace.
         arguments = ("made", "") if operation == "create" else ("project",)
@@ -324,15 +324,15 @@ def _run_and_die(folder: Path, operation: str, at_line: int) -> None:
 
 async def _describe(folder: Path) -> None:
     library = SqliteLibrary(folder)
-    projects = {project.name: project.status for project in await library.projects()}
+    projects = {project.name: project.status for project in await library.list_projects()}
     records: list[str] = []
     problems: list[str] = []
     for name, status in projects.items():
         if status == "archived":
             await library.restore(name)
         _, store = await library.open(name)
-        records += [record.id for record in await store.scan(Where())]
-        problems += await store.check()
+        records += [record.id for record in await store.scan(RecordFilter())]
+        problems += await store.find_faults()
         await store.commit(batch(entity("after")))
         if status == "archived":
             await library.archive(name)
@@ -426,7 +426,7 @@ def write_in_workspace(folder: str, workspace: str, number: int) -> None:
         rule = ProjectRule(library, workspace=Path(workspace))
         say("ready")
         heard()
-        store = await rule.to_write(Call(Session(), "test"), None)
+        store = await rule.open_to_write(ToolCall(Session(), "test"), None)
         say(await outcome(store.commit(batch(entity(str(number))))))
         await library.close()
 

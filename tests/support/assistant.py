@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from everkept.core.answers import SectionSearch, Sources
-from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
+from everkept.core.ports import (
+    AccessCount,
+    Embedder,
+    Library,
+    ProjectChoice,
+    RecordStore,
+    RecordVector,
+)
 from everkept.core.project_rule import ProjectRule
 from everkept.core.records import Batch, Change
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import ModelUnavailable
-from everkept.families.memories.model import MEMORY, Options
+from everkept.families.memories.model import MEMORY, MemoryOptions
 from everkept.families.memories.toolset import MemoryTools
 from everkept.tools.tool import Toolset
 from hash_embedder import HashingEmbedder
@@ -47,18 +54,18 @@ class PromptIndexing:
     def wake(self, store: RecordStore) -> None:
         self.woken.append(store)
 
-    async def settled(self, within: float | None = None) -> bool:
+    async def wait_until_settled(self, within: float | None = None) -> bool:
         await self.catch_up()
         return True
 
     async def catch_up(self) -> None:
         while self.woken and self.embedder is not None:
             store = self.woken.pop()
-            waiting = await store.unembedded(self.embedder.name, self.kinds, 1_000)
+            waiting = await store.find_unembedded(self.embedder.name, self.kinds, 1_000)
             if waiting:
                 rows = await self.embedder.embed([record.text for record in waiting])
                 items = [
-                    Embedded(record.id, record.version, row)
+                    RecordVector(record.id, record.version, row)
                     for record, row in zip(waiting, rows, strict=True)
                 ]
                 await store.put_vectors(self.embedder.name, items)
@@ -74,9 +81,11 @@ class Ledger:
     def note(self, store: RecordStore, ids: Sequence[str]) -> None:
         self.counts.update(ids)
 
-    async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
+    async def read_accesses(
+        self, store: RecordStore, ids: Sequence[str]
+    ) -> Mapping[str, AccessCount]:
         self.asked += 1
-        return {i: Access(self.counts[i], DAY_ONE) for i in ids if i in self.counts}
+        return {i: AccessCount(self.counts[i], DAY_ONE) for i in ids if i in self.counts}
 
 
 def codes(answer: Mapping[str, Any]) -> list[str]:
@@ -109,11 +118,11 @@ class WatchedProject:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._choice, name)
 
-    async def to_read(self, call: Call, name: str | None) -> Watched:
-        return Watched(await self._choice.to_read(call, name), self._happens)
+    async def open_to_read(self, call: ToolCall, name: str | None) -> Watched:
+        return Watched(await self._choice.open_to_read(call, name), self._happens)
 
-    async def to_write(self, call: Call, name: str | None) -> Watched:
-        return Watched(await self._choice.to_write(call, name), self._happens)
+    async def open_to_write(self, call: ToolCall, name: str | None) -> Watched:
+        return Watched(await self._choice.open_to_write(call, name), self._happens)
 
 
 class WatchedUser:
@@ -126,8 +135,8 @@ class WatchedUser:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 
-    async def user(self) -> Watched:
-        return Watched(await self._library.user(), self._happens)
+    async def open_user_store(self) -> Watched:
+        return Watched(await self._library.open_user_store(), self._happens)
 
 
 class CountedStore:
@@ -163,11 +172,11 @@ class CountedChoice(ProjectRule):
         self.asked.clear()
         self.given.clear()
 
-    async def to_read(self, call: Call, name: str | None) -> RecordStore:
-        return self._counted(await super().to_read(call, name))
+    async def open_to_read(self, call: ToolCall, name: str | None) -> RecordStore:
+        return self._counted(await super().open_to_read(call, name))
 
-    async def to_write(self, call: Call, name: str | None) -> RecordStore:
-        return self._counted(await super().to_write(call, name))
+    async def open_to_write(self, call: ToolCall, name: str | None) -> RecordStore:
+        return self._counted(await super().open_to_write(call, name))
 
     def _counted(self, store: RecordStore) -> RecordStore:
         self.resolved += 1
@@ -185,7 +194,7 @@ class Assistant:
         project: str = "shop",
         session: Session | None = None,
         indexing: PromptIndexing | None = None,
-        options: Options | None = None,
+        options: MemoryOptions | None = None,
         choice: ProjectChoice | None = None,
         bank: SectionSearch | None = None,
     ) -> None:
@@ -196,18 +205,18 @@ class Assistant:
         self.accesses = Ledger()
         self.choice: ProjectChoice = choice or ProjectRule(library, configured=project)
         # No limit on time: a loaded machine must not change what a test sees.
-        self.options = options or Options(time_limit=None, started_at=DAY_ONE)
+        self.options = options or MemoryOptions(time_limit=None, started_at=DAY_ONE)
         self.family = MemoryTools(
             self.choice, library, self.indexing, self.accesses, self.clock, self.options, bank
         )
-        self.tools = Toolset(self.family.tools())
+        self.tools = Toolset(self.family.list_tools())
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
         await self.indexing.catch_up()
-        return (await self.tools.get(tool).run(self.call(tool), arguments)).structured
+        return (await self.tools.get(tool).run(self.call(tool), arguments)).facts
 
-    def call(self, tool: str) -> Call:
-        return Call(self.session, tool)
+    def call(self, tool: str) -> ToolCall:
+        return ToolCall(self.session, tool)
 
     async def store(self, content: str, scope: str = "project", **more: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {"content": content, "type": "semantic", "scope": scope}
@@ -223,7 +232,7 @@ class Assistant:
         return [memory["content"] for memory in await self.recall(query, **more)]
 
     async def project_store(self) -> RecordStore:
-        return await self.choice.to_read(self.call("test"), None)
+        return await self.choice.open_to_read(self.call("test"), None)
 
     def beside(self, session: str) -> "Assistant":
         """Another client of the same data."""

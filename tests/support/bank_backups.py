@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from broken_files import BreakingStores, Fuse
-from everkept.core.sessions import Call
+from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput
 from everkept.families.bank.backup_tools import BackupTools
 from everkept.families.bank.banks import Bank, Banks
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.store_tools import StoreTools
-from everkept.files.resolver import Files
-from everkept.tools.tool import Warned
+from everkept.files.resolver import FileStoreResolver
+from everkept.tools.tool import ToolWarning
 from memory_bank import Banking, bank_in
 from ssh_servers import LOOPBACK, Keys, asyncssh_server
 
@@ -30,24 +30,24 @@ class LineGraph:
     changes: int = 0
     failing: list[str] = field(default_factory=list[str])
 
-    async def follow(self, bank: Bank) -> list[Warned]:
+    async def append_changes(self, bank: Bank) -> list[ToolWarning]:
         if "follow" in self.failing:
-            return [Warned("graph_file_behind", "The graph's file is broken.")]
+            return [ToolWarning("graph_file_behind", "The graph's file is broken.")]
         if self.state:
             await bank.files.write(GRAPH, f"marker {self.state}".encode())
         return []
 
-    def state_of(self, data: bytes) -> str:
+    def parse_state(self, data: bytes) -> str:
         if not data.startswith(b"marker "):
             raise InvalidInput("There is no marker.")
         return data.removeprefix(b"marker ").decode()
 
-    async def set_state(self, bank: Bank, state: Any, call: Call) -> None:
+    async def set_state(self, bank: Bank, state: Any, call: ToolCall) -> None:
         if "set_state" in self.failing:
             raise InvalidInput("The records could not be changed.")
         self.state = state
         self.changes += 1
-        await self.follow(bank)
+        await self.append_changes(bank)
 
 
 @dataclass
@@ -105,7 +105,7 @@ async def backing_up_far_away(scratch: Path) -> AsyncGenerator[BackingUp, None]:
         bank_in(home) as banking,
         asyncssh_server(scratch / "there", keys) as server,
     ):
-        files = Files(server.options)
+        files = FileStoreResolver(server.options)
         place = f"ssh://{server.user}@{LOOPBACK}:{server.port}/project"
         banks = Banks(files, banking.banks.registry, BankOptions(place=place))
         graph = LineGraph()

@@ -10,10 +10,10 @@ from typing import Any, cast
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import Own
-from everkept.families.bank.graph.mirror import Mirror
-from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
-from everkept.tools.tool import Warned
+from everkept.families.bank.graph.events import OwnChange
+from everkept.families.bank.graph.mirror import GraphMirror
+from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
+from everkept.tools.tool import ToolWarning
 from memory_bank import Banking, HomeRecords, bank_in
 
 
@@ -23,19 +23,19 @@ class SilentMirror:
 
     met: int = 0
     times_followed: int = 0
-    says: list[Warned] = field(default_factory=list[Warned])
+    says: list[ToolWarning] = field(default_factory=list[ToolWarning])
 
-    async def meet(self, bank: Bank) -> list[Warned]:
+    async def merge_log(self, bank: Bank) -> list[ToolWarning]:
         self.met += 1
         return list(self.says)
 
-    async def follow(
-        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
-    ) -> list[Warned]:
+    async def append_changes(
+        self, bank: Bank, store: RecordStore | None = None, own: OwnChange | None = None
+    ) -> list[ToolWarning]:
         self.times_followed += 1
         return []
 
-    def followed(self, bank: Bank) -> int | None:
+    def get_appended_seq(self, bank: Bank) -> int | None:
         return None
 
 
@@ -69,7 +69,7 @@ class Graphing:
         return [entity["name"] for entity in (await self.search(query, **more))["entities"]]
 
     async def store(self) -> RecordStore:
-        return await self.banking.records.to_write(self.banking.bank)
+        return await self.banking.records.open_to_write(self.banking.bank)
 
 
 @asynccontextmanager
@@ -84,9 +84,9 @@ async def graph_in(
     await library.close()
 
 
-def offer(banking: Banking, records: Any, mirror: Mirror, *, mask: bool = True) -> None:
+def offer(banking: Banking, records: Any, mirror: GraphMirror, *, mask: bool = True) -> None:
     parts = (banking.banks, records, mirror, banking.clock)
-    banking.offer(GraphTools(*parts, mask=mask), DocPointerTools(*parts, mask=mask))
+    banking.offer(BankGraphTools(*parts, mask=mask), DocPointerTools(*parts, mask=mask))
 
 
 class CountingStore:
@@ -117,17 +117,17 @@ class CountingRecords:
     calls: Counter[str] = field(default_factory=Counter[str])
     rows: Counter[str] = field(default_factory=Counter[str])
 
-    async def project_id(self, bank: Bank) -> str | None:
-        return await self.inner.project_id(bank)
+    async def find_project_id(self, bank: Bank) -> str | None:
+        return await self.inner.find_project_id(bank)
 
-    async def to_read(self, bank: Bank) -> RecordStore:
+    async def open_to_read(self, bank: Bank) -> RecordStore:
         return cast(
-            RecordStore, CountingStore(await self.inner.to_read(bank), self.calls, self.rows)
+            RecordStore, CountingStore(await self.inner.open_to_read(bank), self.calls, self.rows)
         )
 
-    async def to_write(self, bank: Bank) -> RecordStore:
+    async def open_to_write(self, bank: Bank) -> RecordStore:
         return cast(
-            RecordStore, CountingStore(await self.inner.to_write(bank), self.calls, self.rows)
+            RecordStore, CountingStore(await self.inner.open_to_write(bank), self.calls, self.rows)
         )
 
     def begin(self) -> None:

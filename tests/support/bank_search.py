@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from assistant import PromptIndexing, Watched
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Batch, Record, Where
+from everkept.core.records import Batch, Record, RecordFilter
 from everkept.families.bank.banks import Bank, BankRecords
-from everkept.families.bank.model import SECTION, BankOptions
+from everkept.families.bank.model import SECTION_KIND, BankOptions
 from everkept.families.bank.search_tools import SearchTools
-from everkept.families.bank.section_index import SectionIndex, Synced, scope_of
-from everkept.families.bank.section_search import BankSections
+from everkept.families.bank.section_index import IndexSyncResult, SectionIndex, compute_scope
+from everkept.families.bank.section_search import BankSectionSearch
 from memory_bank import Banking, HomeRecords, bank_in
 
 Happens = Callable[[Batch], Awaitable[None]]
@@ -26,8 +26,8 @@ class WatchedRecords:
         self._records = records
         self._happens = happens
 
-    async def to_write(self, bank: Bank) -> Watched:
-        return Watched(await self._records.to_write(bank), self._happens)
+    async def open_to_write(self, bank: Bank) -> Watched:
+        return Watched(await self._records.open_to_write(bank), self._happens)
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Searched:
     """Searches as an assistant does; `at` is the bank that is searched."""
 
     at: Banking
-    indexing: PromptIndexing = field(default_factory=lambda: PromptIndexing(kinds=(SECTION,)))
+    indexing: PromptIndexing = field(default_factory=lambda: PromptIndexing(kinds=(SECTION_KIND,)))
     time_limit: float | None = None
     watched: Happens | None = None  # happens just before each commit
 
@@ -49,7 +49,7 @@ class Searched:
             at.banks,
             time_limit=self.time_limit,
         )
-        self.sections = BankSections(
+        self.sections = BankSectionSearch(
             at.banks, at.records, self.index, self.indexing, at.clock, time_limit=None
         )
         self.at.offer(SearchTools(at.banks, self.sections, at.clock))
@@ -63,14 +63,14 @@ class Searched:
     async def lines(self, query: str, **more: Any) -> list[tuple[str, int]]:
         return [(found["file"], found["line"]) for found in (await self(query, **more))["results"]]
 
-    async def sync(self) -> Synced:
+    async def sync(self) -> IndexSyncResult:
         return await self.index.sync(self.at.bank)
 
     async def store(self) -> RecordStore:
-        return await self.at.records.to_read(self.at.bank)
+        return await self.at.records.open_to_read(self.at.bank)
 
     async def records(self) -> list[Record]:
-        where = Where(kinds=(SECTION,), scopes=(scope_of(self.at.bank),))
+        where = RecordFilter(kinds=(SECTION_KIND,), scopes=(compute_scope(self.at.bank),))
         found = await (await self.store()).scan(where)
         return sorted(found, key=lambda record: (record.type or "", record.position or 0))
 

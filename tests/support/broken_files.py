@@ -71,8 +71,8 @@ class BreakingFiles:
         self._fuse.change(path)
         await self._inner.append(path, data)
 
-    async def info(self, path: str = "") -> FileInfo | None:
-        return await self._inner.info(path)
+    async def read_info(self, path: str = "") -> FileInfo | None:
+        return await self._inner.read_info(path)
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._inner.list(folder)
@@ -117,8 +117,8 @@ class BreakingStores:
         self._inner = inner
         self._fuse = fuse
 
-    async def at(self, address: str) -> FileStore:
-        return BreakingFiles(await self._inner.at(address), self._fuse)
+    async def open_folder(self, address: str) -> FileStore:
+        return BreakingFiles(await self._inner.open_folder(address), self._fuse)
 
     async def close(self) -> None:
         await self._inner.close()

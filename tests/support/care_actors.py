@@ -15,7 +15,7 @@ from data_folders import MODEL, quiet, vector_of
 from everkept.care.backup import restore
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
-from everkept.core.times import now
+from everkept.core.times import read_clock
 from everkept.engines.sqlite import restore as sqlite_restore
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -52,9 +52,9 @@ def write_much(folder: str, project: str, who: str) -> None:
             name = f"{who}-{told.count}"
             before = f"{who}-{told.count - 1}" if told.count else None
             await _round(store, name, before)
-            await _round(await library.user(), name, before)
+            await _round(await library.open_user_store(), name, before)
             await library.set_note(name, str(told.count))
-            await library.assign_workspace(f"/work/{name}", found)
+            await library.link_workspace(f"/work/{name}", found)
             told.count += 1
             if told.count == 1:
                 say("writing")
@@ -79,7 +79,7 @@ def move_back_and_forth(folder: str, project: str) -> None:
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
         _, store = await library.open(project)
-        user = await library.user()
+        user = await library.open_user_store()
         await store.commit(batch(entity("wanderer 0")))
         source, target = store, user
         while not told.is_over:
@@ -161,9 +161,9 @@ def serve_through(folder: str, project: str, who: str) -> None:
 
 async def _store(library: SqliteLibrary, place: str) -> RecordStore:
     if place == "@user":
-        return await library.user()
+        return await library.open_user_store()
     if place == "@history":
-        return await library.history()
+        return await library.open_history_store()
     return (await library.open(place))[1]
 
 
@@ -180,10 +180,10 @@ def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
         done += 1
 
     sqlite_restore.put_store = counted
-    sqlite_restore.put_catalogue = lambda *_: os._exit(DIED)
+    sqlite_restore.put_catalog = lambda *_: os._exit(DIED)
     ask = lambda _manifest, _safety: True  # noqa: E731
     care = SqliteCare(Path(folder))
-    restore(care, Path(file), now, quiet, ask, replace=True, safety=Path(safety))
+    restore(care, Path(file), read_clock, quiet, ask, replace=True, safety=Path(safety))
 
 
 def lock_whole(path: str) -> None:
@@ -197,13 +197,13 @@ def lock_whole(path: str) -> None:
 
 def hold_scratch(place: str) -> None:
     """Copies beside a backup, without end."""
-    with SqliteCare(Path(place) / "data").scratch(Path(place)) as folder:
+    with SqliteCare(Path(place) / "data").open_scratch(Path(place)) as folder:
         say(str(folder))
         sys.stdin.readline()
 
 
 def hold_stage(folder: str) -> None:
     """Verifies a backup, without end."""
-    with SqliteCare(Path(folder)).stage() as stage:
+    with SqliteCare(Path(folder)).open_stage() as stage:
         say(str(stage))
         sys.stdin.readline()

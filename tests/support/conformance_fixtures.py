@@ -17,8 +17,8 @@ from conformance_rounds import (
     sample,
     text_block,
 )
-from everkept.core.sessions import Call
-from everkept.tools.tool import Result, Tool
+from everkept.core.sessions import ToolCall
+from everkept.tools.tool import Tool, ToolResult
 from everkept.transports.connection import JSON
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
@@ -28,7 +28,7 @@ from everkept.transports.dispatch import (
     ProtocolError,
     Reply,
     Request,
-    progress_of,
+    build_progress_report,
 )
 from everkept.values import Value
 
@@ -160,7 +160,7 @@ class _Fixture(Value):
 def _declared(name: str) -> Tool:
     """The fixture as tools/list shows it; calls never come this far."""
 
-    async def run(_call: Call, _arguments: Mapping[str, Any]) -> Result:
+    async def run(_call: ToolCall, _arguments: Mapping[str, Any]) -> ToolResult:
         raise NotImplementedError
 
     fixture = TOOLS[name]
@@ -212,7 +212,7 @@ async def _log(request: Request) -> JSON:
 
 
 async def _report_progress(request: Request) -> JSON:
-    report = progress_of(request)
+    report = build_progress_report(request)
     for done in (0, 50, 100):
         if report is not None:
             await report(done, 100, None)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from conformance_fixtures import add_fixtures
 from everkept.app.app import App
-from everkept.settings import load
+from everkept.settings import read_settings
 from everkept.transports.dispatch import Dispatcher
 from everkept.transports.guard import listen
 from everkept.transports.http import serve_http
@@ -22,7 +22,7 @@ PATH = "/mcp"
 
 async def serve(folder: Path) -> None:
     """Serve clients until a signal comes."""
-    app = App(load({"data_dir": folder, "project": "conformance", "config": "none"}, {}))
+    app = App(read_settings({"data_dir": folder, "project": "conformance", "config": "none"}, {}))
     dispatcher = Dispatcher(app)
     add_fixtures(dispatcher)
     with listen(HOST, 0) as listening:

@@ -6,29 +6,29 @@ from typing import Any
 
 from assistant import PromptIndexing
 from everkept.core.answers import Finder
-from everkept.core.answers import Search as Searched
+from everkept.core.answers import SearchRecord as Searched
 from everkept.core.peers import Peers
-from everkept.core.ports import Embedded, Embedder, Library, RecordStore
-from everkept.core.records import Batch, Insert, Link, Record, Step
-from everkept.core.sessions import Call, Session
+from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
+from everkept.core.records import Batch, Insert, Record, RecordLink, Step
+from everkept.core.sessions import Session, ToolCall
 from everkept.core.times import Clock
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,
     DEFINES,
-    IMPORT,
+    IMPORT_TOOL,
     SAID,
     SYMBOL,
     TURN,
     HistoryOptions,
-    code_id,
-    conversation_id,
-    symbol_id,
-    turn_id,
+    build_code_id,
+    build_conversation_id,
+    build_symbol_id,
+    build_turn_id,
 )
 from everkept.families.history.toolset import HistoryTools
 from everkept.families.history.unified_search import UnifiedSearch
-from everkept.tools.tool import Result, Toolset
+from everkept.tools.tool import ToolResult, Toolset
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
@@ -81,7 +81,7 @@ async def tell(
         turn if isinstance(turn, Said) else Said(("user", "assistant")[number % 2], turn)
         for number, turn in enumerate(turns)
     ]
-    parent = conversation_id(source, session)
+    parent = build_conversation_id(source, session)
     about = {
         "source": source,
         "project": project,
@@ -106,7 +106,7 @@ async def tell(
     ids: list[str] = []
     for number, turn in enumerate(said):
         record = Record(
-            id=turn_id(source, f"{session}/{number}"),
+            id=build_turn_id(source, f"{session}/{number}"),
             kind=TURN,
             created_at=at,
             updated_at=at,
@@ -124,7 +124,7 @@ async def tell(
         steps.append(Insert(record))
         for place, code in enumerate(turn.code):
             steps += await _coded(store, record, place, code)
-    await store.commit(Batch(tuple(steps), at, IMPORT, derived=True))
+    await store.commit(Batch(tuple(steps), at, IMPORT_TOOL, derived=True))
     return ids
 
 
@@ -133,16 +133,16 @@ async def embed(
 ) -> None:
     """Gives all that waits its vector."""
     model = embedder or HashingEmbedder()
-    waiting = await store.unembedded(model.name, kinds, 10_000)
+    waiting = await store.find_unembedded(model.name, kinds, 10_000)
     if waiting:
         rows = await model.embed([record.text for record in waiting])
-        items = [Embedded(r.id, r.version, row) for r, row in zip(waiting, rows, strict=True)]
+        items = [RecordVector(r.id, r.version, row) for r, row in zip(waiting, rows, strict=True)]
         await store.put_vectors(model.name, items)
 
 
 async def _coded(store: RecordStore, turn: Record, place: int, code: Written) -> list[Step]:
     record = Record(
-        id=code_id(turn.id, place),
+        id=build_code_id(turn.id, place),
         kind=CODE,
         created_at=turn.created_at,
         updated_at=turn.updated_at,
@@ -158,7 +158,7 @@ async def _coded(store: RecordStore, turn: Record, place: int, code: Written) ->
     )
     steps: list[Step] = [Insert(record)]
     for name in code.defines:
-        symbol = symbol_id(turn.scope, name)
+        symbol = build_symbol_id(turn.scope, name)
         if not await store.get([symbol]):
             steps.append(
                 Insert(
@@ -176,7 +176,7 @@ async def _coded(store: RecordStore, turn: Record, place: int, code: Written) ->
                 )
             )
         link = f"{record.id} {name}"
-        steps.append(Insert(Link(link, record.id, DEFINES, symbol, turn.created_at)))
+        steps.append(Insert(RecordLink(link, record.id, DEFINES, symbol, turn.created_at)))
     return steps
 
 
@@ -199,7 +199,7 @@ class Book:
     def note(self, search: Searched) -> None:
         self.noted.append(search)
 
-    async def newest(self, *, session: str | None = None, limit: int = 100) -> list[Searched]:
+    async def list_newest(self, *, session: str | None = None, limit: int = 100) -> list[Searched]:
         return self.noted[::-1][:limit]
 
 
@@ -224,12 +224,12 @@ class Historian:
         self.tools = Toolset(
             HistoryTools(
                 library, self._indexing, self.book, clock, settings, unified, peers
-            ).tools()
+            ).list_tools()
         )
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return (await self.result(tool, **arguments)).structured
+        return (await self.result(tool, **arguments)).facts
 
-    async def result(self, tool: str, **arguments: Any) -> Result:
+    async def result(self, tool: str, **arguments: Any) -> ToolResult:
         found = self.tools.get(tool)
-        return await found.run(Call(self.session, found.name), arguments)
+        return await found.run(ToolCall(self.session, found.name), arguments)

@@ -7,31 +7,31 @@ from typing import Any
 
 import apsw
 
-from everkept.care.backup import Backup, Restored, back_up, restore
-from everkept.core.ports import Embedded, RecordStore
-from everkept.core.records import Ref, Where
-from everkept.core.times import now
+from everkept.care.backup import RestoreOutcome, WrittenBackup, back_up, restore
+from everkept.core.ports import RecordStore, RecordVector
+from everkept.core.records import RecordFilter, Ref
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.care import SqliteCare
-from everkept.engines.sqlite.database_checks import LAST
+from everkept.engines.sqlite.database_checks import LAST_BACKUP_KEY
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Unavailable
 from records import batch, entity, link, memory, note
 
 MODEL = "test"
-EVERYTHING = Where(deleted=None)
+EVERYTHING = RecordFilter(deleted=None)
 
 
 def quiet(_done: int, _total: int) -> None:
     """Progress that nobody sees."""
 
 
-def backed_up(folder: Path, file: Path, **more: Any) -> Backup:
-    return back_up(SqliteCare(folder), file, now, quiet, **more)
+def backed_up(folder: Path, file: Path, **more: Any) -> WrittenBackup:
+    return back_up(SqliteCare(folder), file, read_clock, quiet, **more)
 
 
-def restored(folder: Path, file: Path, **more: Any) -> Restored:
+def restored(folder: Path, file: Path, **more: Any) -> RestoreOutcome:
     care = SqliteCare(folder)
-    outcome = restore(care, file, now, quiet, lambda _manifest, _safety: True, **more)
+    outcome = restore(care, file, read_clock, quiet, lambda _manifest, _safety: True, **more)
     assert outcome is not None
     return outcome
 
@@ -47,7 +47,7 @@ def cut_short(folder: Path, file: Path, safety: Path) -> Unavailable:
 
     try:
         care = SqliteCare(folder)
-        restore(care, file, now, interrupt, lambda *_: True, replace=True, safety=safety)
+        restore(care, file, read_clock, interrupt, lambda *_: True, replace=True, safety=safety)
     except Unavailable as told:
         return told
     raise AssertionError
@@ -58,9 +58,9 @@ async def fill(library: SqliteLibrary, project: str) -> None:
     await library.create(project, f"about {project}")
     found, store = await library.open(project)
     await put_all(store, project)
-    await put_all(await library.user(), f"user {project}")
-    await put_all(await library.history(), f"history {project}")
-    await library.assign_workspace(f"/work/{project}", found)
+    await put_all(await library.open_user_store(), f"user {project}")
+    await put_all(await library.open_history_store(), f"history {project}")
+    await library.link_workspace(f"/work/{project}", found)
     await library.set_note(f"note {project}", "value")
 
 
@@ -80,12 +80,12 @@ async def put_all(store: RecordStore, name: str) -> None:
     await store.note_accesses({text: 3}, 1_000)
 
 
-def vector_of(record_id: str, version: int) -> Embedded:
+def vector_of(record_id: str, version: int) -> RecordVector:
     import numpy as np
 
     generator = np.random.default_rng(sum(record_id.encode()))
     vector = generator.standard_normal(8).astype(np.float32)
-    return Embedded(record_id, version, vector / np.linalg.norm(vector))
+    return RecordVector(record_id, version, vector / np.linalg.norm(vector))
 
 
 def filled(folder: Path, *projects: str, archived: tuple[str, ...] = ()) -> None:
@@ -105,24 +105,26 @@ def everything(folder: Path) -> dict[str, Any]:
 
     async def run() -> dict[str, Any]:
         library = SqliteLibrary(folder)
-        projects = await library.projects()
+        projects = await library.list_projects()
         stores: dict[str, Any]
         found: dict[str, Any] = {
             "projects": {(p.id, p.name, p.description, p.created_at) for p in projects},
             "archived": sorted(p.name for p in projects if p.status == "archived"),
             # But for the note of the last backup, which is written after it.
-            "notes": {k: v for k, v in (await library.notes("")).items() if k != LAST},
-            "tokens": await library.tokens(),
+            "notes": {
+                k: v for k, v in (await library.list_notes("")).items() if k != LAST_BACKUP_KEY
+            },
+            "tokens": await library.list_tokens(),
             "workspaces": {},
             "stores": (stores := {}),
         }
         for name in found["archived"]:
             await library.restore(name)
         for project in projects:
-            found["workspaces"][project.name] = await library.workspaces_of(project)
+            found["workspaces"][project.name] = await library.list_workspaces(project)
             stores[project.name] = await _content((await library.open(project.name))[1])
-        stores["@user"] = await _content(await library.user())
-        stores["@history"] = await _content(await library.history())
+        stores["@user"] = await _content(await library.open_user_store())
+        stores["@history"] = await _content(await library.open_history_store())
         for name in found["archived"]:
             await library.archive(name)
         await library.close()
@@ -134,16 +136,16 @@ def everything(folder: Path) -> dict[str, Any]:
 async def _content(store: RecordStore) -> dict[str, Any]:
     records = await store.scan(EVERYTHING)
     ids = [record.id for record in records]
-    changes = await store.changes(limit=1_000_000)
-    vectors = await store.vectors(MODEL, ids)
+    changes = await store.read_changes(limit=1_000_000)
+    vectors = await store.get_vectors(MODEL, ids)
     return {
         "records": {record.id: record for record in records},
         "links": {link.id: link for link in await store.scan_links(deleted=None)},
         "changes": {change.seq: change for change in changes},
-        "edits": await store.history([Ref("record", each) for each in ids]),
+        "edits": await store.read_history([Ref("record", each) for each in ids]),
         "vectors": {key: vector.tobytes() for key, vector in vectors.items()},
-        "accesses": dict(await store.accesses(ids)),
-        "faults": await store.check(),
+        "accesses": dict(await store.get_accesses(ids)),
+        "faults": await store.find_faults(),
     }
 
 

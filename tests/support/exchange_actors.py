@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.exchange.exporter import export
+from everkept.exchange.exporter import export_library
 
 
 def export_and_die(data: str, folder: str) -> None:
@@ -15,4 +15,4 @@ def export_and_die(data: str, folder: str) -> None:
     def die(_done: int, _total: int) -> None:
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    asyncio.run(export(SqliteLibrary(Path(data)), Path(folder), die))
+    asyncio.run(export_library(SqliteLibrary(Path(data)), Path(folder), die))

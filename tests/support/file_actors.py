@@ -42,7 +42,7 @@ def add_lines(folder: str, who: str, count: int) -> None:
         for number in range(count):
             line = f"{who} {number}\n".encode()
             async with store.lock("bank"):
-                before = await store.read("whole.md") if await store.info("whole.md") else b""
+                before = await store.read("whole.md") if await store.read_info("whole.md") else b""
                 await store.write("whole.md", before + line)
                 await store.append("log.jsonl", line)
         say("done")
@@ -192,7 +192,7 @@ def _run_and_die_far_away(way: dict[str, Any], change: Change, at_request: int) 
     async def run() -> None:
         options = {name: Path(path) for name, path in way["options"].items()}
         connections = SshConnections(SshOptions(**options))
-        store = await connections.at(*way["login"])
+        store = await connections.open_folder(*way["login"])
         with suppress(EverkeptError):
             await change(store)
         await connections.close()

@@ -14,14 +14,14 @@ from typing import Any
 
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError
-from everkept.files.lease_lock import Terms
+from everkept.files.lease_lock import LockTerms
 from everkept.files.local import LocalFiles
 from ssh_servers import SSHD, StoreAt, Stores, openssh_stores, ssh_stores
 
 
 @asynccontextmanager
 async def local_stores(_: Path) -> AsyncIterator[Stores]:
-    async def at(folder: Path, terms: Terms) -> FileStore:
+    async def at(folder: Path, terms: LockTerms) -> FileStore:
         return LocalFiles(folder, terms=terms)
 
     yield Stores(at, lambda folder: {"folder": str(folder)})
@@ -47,7 +47,7 @@ class Filing:
     #: What another process is told to open a store of the folder itself.
     way: dict[str, Any]
 
-    async def another(self, terms: Terms = Terms()) -> FileStore:  # noqa: B008 (frozen)
+    async def another(self, terms: LockTerms = LockTerms()) -> FileStore:  # noqa: B008 (frozen)
         """A second store of the same folder that shares nothing with the first."""
         return await self.at(self.folder, terms)
 
@@ -67,23 +67,25 @@ class Filing:
 
 
 @asynccontextmanager
-async def filing(kind: str, scratch: Path, terms: Terms = Terms()) -> AsyncIterator[Filing]:  # noqa: B008
+async def filing(kind: str, scratch: Path, terms: LockTerms = LockTerms()) -> AsyncIterator[Filing]:  # noqa: B008
     """A store of a folder that does not exist yet."""
     folder = scratch / "files"
     async with STORES[kind](scratch / "server") as stores:
         yield Filing(await stores.at(folder, terms), folder, stores.at, stores.way_to(folder))
 
 
-def by_lease() -> Terms:
+def by_lease() -> LockTerms:
     """Of a process that only a lease tells of a holder's death, and whose pauses outlast one."""
     elapsed = 0.0
 
     async def outlast(_: float) -> None:
         nonlocal elapsed
-        elapsed += Terms().lease
+        elapsed += LockTerms().lease
         await asyncio.sleep(0)
 
-    return Terms(patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True)
+    return LockTerms(
+        patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True
+    )
 
 
 def cancel_at_once(task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop) -> None:

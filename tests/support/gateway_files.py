@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.file_reader import parse_file
 
 HERE = "// here"  # a comment at the end of the line that has a problem
 
 
 def refused(text: str) -> str:
     """The one problem of a file, which is in the line that is marked."""
-    found = read(text, Path("/etc/gateway").absolute())
+    found = parse_file(text, Path("/etc/gateway").absolute())
     (marked,) = (n for n, line in enumerate(text.splitlines(), 1) if line.endswith(HERE))
     assert [problem.line for problem in found.problems] == [marked], found.problems
     assert found.config is None

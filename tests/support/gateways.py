@@ -5,11 +5,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from everkept.core.mcp import JSON, Launch, Reach
-from everkept.core.sessions import Call, Report, Session
+from everkept.core.mcp import JSON, UpstreamProgram, UpstreamSettings
+from everkept.core.sessions import Report, Session, ToolCall
 from everkept.errors import UpstreamUnavailable
 from everkept.families.gateway.model import (
-    ONLY,
+    SINGLE_UPSTREAM,
     GatewayConfig,
     PassThrough,
     ToolConfig,
@@ -62,7 +62,7 @@ class MemoryUpstream:
             self.is_started = True
             self._tell()
 
-    async def tools(self) -> list[JSON]:
+    async def list_tools(self) -> list[JSON]:
         self._use()
         self.listings += 1
         return _copied(self._tools)
@@ -125,28 +125,30 @@ def tool_config(
         "name": name,
         "description": "Finds what was said.",
         "input_schema": schema,
-        "upstream": ONLY,
+        "upstream": SINGLE_UPSTREAM,
         "tool": tool,
         "mapping": {ours: tuple(path.split(".")) for ours, path in mapping.items()},
     }
     return ToolConfig(**(fields | more))
 
 
-def upstream_config(name: str = ONLY, through: PassThrough | None = None) -> UpstreamConfig:
-    return UpstreamConfig(Reach(name, Launch("program")), through)
+def upstream_config(
+    name: str = SINGLE_UPSTREAM, through: PassThrough | None = None
+) -> UpstreamConfig:
+    return UpstreamConfig(UpstreamSettings(name, UpstreamProgram("program")), through)
 
 
 def gateway_config(
     *tools: ToolConfig, upstreams: Mapping[str, PassThrough | None] | None = None
 ) -> GatewayConfig:
     """One upstream that passes nothing through, where none is named."""
-    named = {ONLY: None} if upstreams is None else upstreams
+    named = {SINGLE_UPSTREAM: None} if upstreams is None else upstreams
     configs = {name: upstream_config(name, through) for name, through in named.items()}
     return GatewayConfig(configs, tools)
 
 
-def a_call(tool: str = "memory__search", report: Report | None = None) -> Call:
-    return Call(Session(), tool) if report is None else Call(Session(), tool, report)
+def a_call(tool: str = "memory__search", report: Report | None = None) -> ToolCall:
+    return ToolCall(Session(), tool) if report is None else ToolCall(Session(), tool, report)
 
 
 def _copied(value: Any) -> Any:

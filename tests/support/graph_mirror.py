@@ -14,23 +14,33 @@ from assistant import Time
 from everkept.core.commits import plan_undo
 from everkept.core.files import FileInfo, FileStore, FileWork, FolderSurvey
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
+from everkept.core.records import (
+    Batch,
+    Delete,
+    Insert,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Ref,
+    Step,
+    Update,
+)
 from everkept.core.sessions import Session
-from everkept.core.text import digest, normalised
-from everkept.core.times import Clock, iso
+from everkept.core.text import compute_digest, compute_name_key
+from everkept.core.times import Clock, format_iso
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound
-from everkept.families.bank.banks import Bank, BankRecords, Banks, Registry
-from everkept.families.bank.graph.mirror import Mirror
+from everkept.families.bank.banks import Bank, BankRecords, Banks, StoreRegistry
+from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.model import (
-    attrs_of,
-    entity_id,
-    observation_id,
-    public_id,
-    relation_id,
+    compute_entity_id,
+    compute_observation_id,
+    compute_relation_id,
+    get_attrs,
+    get_public_id,
 )
 from everkept.families.bank.model import BankOptions
-from everkept.files.resolver import Files
+from everkept.files.resolver import FileStoreResolver
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import ensure_entities
 from memory_bank import Banking, bank_in
@@ -90,9 +100,9 @@ class CrashingFiles:
         await self._files.append(path, data)
         self._step("appended")
 
-    async def info(self, path: str = "") -> FileInfo | None:
+    async def read_info(self, path: str = "") -> FileInfo | None:
         self._step("info")
-        return await self._files.info(path)
+        return await self._files.read_info(path)
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._files.list(folder)
@@ -158,7 +168,7 @@ class FolderInMemory:
         before, _ = self.contents.get(path, (b"", 0))
         self.contents[path] = (before + data, self._clock())
 
-    async def info(self, path: str = "") -> FileInfo | None:
+    async def read_info(self, path: str = "") -> FileInfo | None:
         if path not in self.contents:
             return None
         data, at = self.contents[path]
@@ -170,7 +180,7 @@ class FolderInMemory:
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         below = sorted(path for path in self.contents if path.startswith(f"{folder}/"))
-        return [info for path in below if (info := await self.info(path)) is not None]
+        return [info for path in below if (info := await self.read_info(path)) is not None]
 
     async def remove(self, path: str) -> None:
         self.contents.pop(path, None)
@@ -201,7 +211,7 @@ class Mirroring:
     banking: Banking
     files: CrashingFiles
     bank: Bank
-    mirror: Mirror
+    mirror: GraphMirror
     clock: Clock
 
     @property
@@ -213,13 +223,13 @@ class Mirroring:
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
     async def store(self) -> RecordStore:
-        return await self.banking.records.to_write(self.bank)
+        return await self.banking.records.open_to_write(self.bank)
 
     async def follow(self) -> list[str]:
-        return [warning.code for warning in await self.mirror.follow(self.bank)]
+        return [warning.code for warning in await self.mirror.append_changes(self.bank)]
 
     async def meet(self) -> list[str]:
-        return [warning.code for warning in await self.mirror.meet(self.bank)]
+        return [warning.code for warning in await self.mirror.merge_log(self.bank)]
 
     def restart(self, **options: Any) -> None:
         """As after a crash: only what is stored is known."""
@@ -236,7 +246,7 @@ class Mirroring:
             await self.commit(*steps)
         record_id = made.id
         [record] = await store.get([record_id])
-        if attrs_of(record) != attrs:
+        if get_attrs(record) != attrs:
             facets = {**record.facets, "attrs": attrs}
             await self.commit(Update(record_id, {"facets": facets}, record.version))
         return record_id
@@ -244,7 +254,12 @@ class Mirroring:
     async def observe(self, name: str, text: str, kind: str = "thing", **more: Any) -> None:
         at = self.clock()
         entity = await self.upsert_same(name, kind)
-        fields = {"id": str(uuid4()), "kind": OBSERVATION, "text": text, "name_key": digest(text)}
+        fields = {
+            "id": str(uuid4()),
+            "kind": OBSERVATION,
+            "text": text,
+            "name_key": compute_digest(text),
+        }
         fields |= {"parent": entity.id, "created_at": at, "updated_at": at} | more
         await self.commit(Insert(Record(**fields)))
 
@@ -256,7 +271,9 @@ class Mirroring:
 
     async def relate(self, source: str, verb: str, target: str) -> None:
         ends = [await self.upsert_same(name) for name in (source, target)]
-        await self.commit(Insert(Link(str(uuid4()), ends[0].id, verb, ends[1].id, self.clock())))
+        await self.commit(
+            Insert(RecordLink(str(uuid4()), ends[0].id, verb, ends[1].id, self.clock()))
+        )
 
     async def amend(self, record_id: str, **values: Any) -> None:
         [record] = await (await self.store()).get([record_id])
@@ -265,7 +282,7 @@ class Mirroring:
     async def rename(self, name: str, to: str, kind: str = "thing") -> None:
         record = await self.entity(name, kind)
         assert record is not None
-        values = {"name": to, "name_key": normalised(to)}
+        values = {"name": to, "name_key": compute_name_key(to)}
         await self.commit(Update(record.id, values, record.version))
 
     async def delete(self, name: str, kind: str = "thing") -> None:
@@ -284,7 +301,7 @@ class Mirroring:
 
     async def undo(self) -> None:
         store = await self.store()
-        [change] = await store.changes(limit=1, newest_first=True)
+        [change] = await store.read_changes(limit=1, newest_first=True)
         steps = await plan_undo(store, change)
         await store.commit(Batch(steps, self.clock(), "undo", undoes=change.seq))
 
@@ -293,12 +310,14 @@ class Mirroring:
         await (await self.store()).purge(refs)
 
     async def entity(self, name: str, kind: str = "thing") -> Record | None:
-        where = Where(kinds=(ENTITY,), name_keys=(normalised(name),))
+        where = RecordFilter(kinds=(ENTITY,), name_keys=(compute_name_key(name),))
         found = await (await self.store()).scan(where)
-        return next((e for e in found if normalised(e.type or "") == normalised(kind)), None)
+        return next(
+            (e for e in found if compute_name_key(e.type or "") == compute_name_key(kind)), None
+        )
 
     async def observations(self) -> list[Record]:
-        return await (await self.store()).scan(Where(kinds=(OBSERVATION,)))
+        return await (await self.store()).scan(RecordFilter(kinds=(OBSERVATION,)))
 
     async def texts(self) -> set[str]:
         return {record.text for record in await self.observations()}
@@ -306,10 +325,10 @@ class Mirroring:
     async def stored(self) -> Told:
         """The graph of the records, as the log should tell it."""
         store = await self.store()
-        entities = {r.id: r for r in await store.scan(Where(kinds=(ENTITY,)))}
+        entities = {r.id: r for r in await store.scan(RecordFilter(kinds=(ENTITY,)))}
         names = {key: (e.name or "", e.type or "") for key, e in entities.items()}
         return (
-            {names[key]: attrs_of(entity) for key, entity in entities.items()},
+            {names[key]: get_attrs(entity) for key, entity in entities.items()},
             {(names[o.parent or ""], o.text) for o in await self.observations()},
             {
                 (names[link.source], link.verb, names[link.target])
@@ -319,7 +338,7 @@ class Mirroring:
         )
 
     async def log(self) -> bytes | None:
-        return await self.files.read(LOG) if await self.files.info(LOG) else None
+        return await self.files.read(LOG) if await self.files.read_info(LOG) else None
 
     def told(self) -> Told:
         return replay(self.path.read_bytes())
@@ -338,9 +357,9 @@ def make_mirror(
     records: BankRecords | None = None,
     mask: bool = True,
     read_only: bool = False,
-) -> Mirror:
+) -> GraphMirror:
     records = records or banking.records
-    return Mirror(records, banking.library, banking.clock, mask=mask, read_only=read_only)
+    return GraphMirror(records, banking.library, banking.clock, mask=mask, read_only=read_only)
 
 
 @asynccontextmanager
@@ -356,8 +375,8 @@ def mirrored_in_memory() -> Mirroring:
     stores = {address: FolderInMemory(address, clock) for address in ("/home/bank", "/home")}
     files = CrashingFiles(stores["/home/bank"])
     bank = Bank(files, stores["/home"])
-    banks = Banks(Files(), Registry(library), BankOptions(place=None))
-    banking = Banking(Path(), Path(), Files(), library, banks, bank, Session(), clock)
+    banks = Banks(FileStoreResolver(), StoreRegistry(library), BankOptions(place=None))
+    banking = Banking(Path(), Path(), FileStoreResolver(), library, banks, bank, Session(), clock)
     return Mirroring(banking, files, bank, make_mirror(banking), clock)
 
 
@@ -366,39 +385,54 @@ def as_lines(*events: Mapping[str, Any]) -> bytes:
 
 
 def upserted(name: str, at: int, kind: str = "thing", **attrs: Any) -> dict[str, Any]:
-    entity = {"id": entity_id(name, kind), "name": name, "entityType": kind}
+    entity = {"id": compute_entity_id(name, kind), "name": name, "entityType": kind}
     entity |= {"attrs": attrs} if attrs else {}
-    entity |= {"createdAt": iso(at), "updatedAt": iso(at)}
-    return {"type": "entity_upsert", "entity": entity, "ts": iso(at)}
+    entity |= {"createdAt": format_iso(at), "updatedAt": format_iso(at)}
+    return {"type": "entity_upsert", "entity": entity, "ts": format_iso(at)}
 
 
 def observed(name: str, text: str, at: int, kind: str = "thing") -> dict[str, Any]:
-    owner = entity_id(name, kind)
-    observation = {"id": observation_id(owner, text, iso(at)), "entityId": owner, "text": text}
-    observation |= {"source": {"kind": "agent"}, "timestamp": iso(at)}
-    return {"type": "observation_add", "observation": observation, "ts": iso(at)}
+    owner = compute_entity_id(name, kind)
+    observation = {
+        "id": compute_observation_id(owner, text, format_iso(at)),
+        "entityId": owner,
+        "text": text,
+    }
+    observation |= {"source": {"kind": "agent"}, "timestamp": format_iso(at)}
+    return {"type": "observation_add", "observation": observation, "ts": format_iso(at)}
 
 
 def related(source: str, verb: str, target: str, at: int) -> dict[str, Any]:
-    ends = entity_id(source, "thing"), entity_id(target, "thing")
-    relation = {"id": relation_id(ends[0], verb, ends[1]), "fromId": ends[0], "toId": ends[1]}
-    relation |= {"relationType": verb, "createdAt": iso(at)}
-    return {"type": "relation_add", "relation": relation, "ts": iso(at)}
+    ends = compute_entity_id(source, "thing"), compute_entity_id(target, "thing")
+    relation = {
+        "id": compute_relation_id(ends[0], verb, ends[1]),
+        "fromId": ends[0],
+        "toId": ends[1],
+    }
+    relation |= {"relationType": verb, "createdAt": format_iso(at)}
+    return {"type": "relation_add", "relation": relation, "ts": format_iso(at)}
 
 
 def entity_deleted(name: str, at: int, kind: str = "thing") -> dict[str, Any]:
-    return {"type": "entity_delete", "entityId": entity_id(name, kind), "ts": iso(at)}
+    return {
+        "type": "entity_delete",
+        "entityId": compute_entity_id(name, kind),
+        "ts": format_iso(at),
+    }
 
 
 def observation_deleted(record: Record, owner: Record, at: int) -> dict[str, Any]:
-    key = observation_id(public_id(owner), record.text, iso(record.at))
-    ids = {"entityId": public_id(owner), "observationId": key}
-    return {"type": "observation_delete", **ids, "ts": iso(at)}
+    key = compute_observation_id(get_public_id(owner), record.text, format_iso(record.effective_at))
+    ids = {"entityId": get_public_id(owner), "observationId": key}
+    return {"type": "observation_delete", **ids, "ts": format_iso(at)}
 
 
 def relation_removed(source: str, verb: str, target: str, at: int) -> dict[str, Any]:
-    ends = {"fromId": entity_id(source, "thing"), "toId": entity_id(target, "thing")}
-    return {"type": "relation_remove", **ends, "relationType": verb, "ts": iso(at)}
+    ends = {
+        "fromId": compute_entity_id(source, "thing"),
+        "toId": compute_entity_id(target, "thing"),
+    }
+    return {"type": "relation_remove", **ends, "relationType": verb, "ts": format_iso(at)}
 
 
 def replay(data: bytes) -> Told:
@@ -471,11 +505,11 @@ class CountedRecords:
     project: str | None
     store: Any
 
-    async def project_id(self, bank: Bank) -> str | None:
+    async def find_project_id(self, bank: Bank) -> str | None:
         return self.project
 
-    async def to_read(self, bank: Bank) -> RecordStore:
+    async def open_to_read(self, bank: Bank) -> RecordStore:
         return self.store
 
-    async def to_write(self, bank: Bank) -> RecordStore:
+    async def open_to_write(self, bank: Bank) -> RecordStore:
         return self.store

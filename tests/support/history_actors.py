@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from actors import heard, say
-from everkept.core.ports import Purged
+from everkept.core.ports import PurgeResult
 from everkept.core.records import Batch, Change, Ref
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.store import SqliteStore
@@ -20,7 +20,7 @@ def import_all(folder: str, transcripts: str) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
-        store = cast(SqliteStore, await library.history())
+        store = cast(SqliteStore, await library.open_history_store())
         commit = store.commit
 
         async def told(batch: Batch) -> Change:
@@ -31,7 +31,7 @@ def import_all(folder: str, transcripts: str) -> None:
         store.commit = told
         say("ready")
         heard()
-        await importer(store).take_in(from_json(transcripts))
+        await importer(store).import_transcripts(from_json(transcripts))
         say("done")
         await library.close()
 
@@ -42,9 +42,9 @@ def forget_project(folder: str, project: str) -> None:
     """Forgets it in steps of five turns; says each commit and each purge."""
 
     async def run() -> None:
-        removal.STEP = 5
+        removal.PURGE_TURNS = 5
         library = SqliteLibrary(Path(folder))
-        store = cast(SqliteStore, await library.history())
+        store = cast(SqliteStore, await library.open_history_store())
         commit, purge = store.commit, store.purge
 
         async def told(batch: Batch) -> Change:
@@ -52,13 +52,13 @@ def forget_project(folder: str, project: str) -> None:
             say("commit")
             return change
 
-        async def purged(refs: Sequence[Ref]) -> Purged:
+        async def purged(refs: Sequence[Ref]) -> PurgeResult:
             done = await purge(refs)
             say("purge")
             return done
 
         store.commit, store.purge = told, purged
-        await removal.forget(store, lambda: DAY_ONE, projects=[project])
+        await removal.forget_conversations(store, lambda: DAY_ONE, projects=[project])
         say("done")
         await library.close()
 

@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any
 
 from actors import say
-from everkept.core.answers import Holdings
+from everkept.core.answers import CatalogData
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Switching
-from everkept.core.records import Where
+from everkept.core.projects import OffHistory, Project
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite import catalog, project_lifecycle
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
@@ -25,8 +25,18 @@ from records import DAY_ONE, batch, entity
 DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.
 STEPS = {
-    project_lifecycle.__file__: {"discard", "make", "move_away", "move_back"},
-    catalog.__file__: {"_tell_file", "_write_down", "_write_projects", "_is_apart"},
+    project_lifecycle.__file__: {
+        "archive_project",
+        "create_project",
+        "delete_project",
+        "restore_project",
+    },
+    catalog.__file__: {
+        "_is_excluded_note",
+        "_write_catalog_data",
+        "_write_file_facts",
+        "_write_projects",
+    },
 }
 LATER = DAY_ONE + 5  # microseconds: no thousandths alone
 
@@ -38,18 +48,18 @@ async def fill(library: SqliteLibrary) -> None:
         _, store = await library.open(name)
         await store.commit(batch(entity(f"kept in {name}")))
     await library.archive("away")
-    await library.assign_workspace("/src/going", await library.project("going"))
-    await library.assign_workspace("/src/one", await library.project("one"))
-    await library.switch("going", off=True)
+    await library.link_workspace("/src/going", await library.get_project("going"))
+    await library.link_workspace("/src/one", await library.get_project("one"))
+    await library.set_off("going", off=True)
     await library.set_note("old", "note")
     await library.set_note("lease.work", "of this moment")
     await library.add_token(Token("t0", "old", DAY_ONE), "hash 0")
 
 
-def wanted() -> Holdings:
+def wanted() -> CatalogData:
     """What the filled library is to hold."""
     one = Project("id-one", "two", "of one", "archived", DAY_ONE, LATER)
-    return Holdings(
+    return CatalogData(
         projects=[
             Project("id-away", "away", "told anew", "active", DAY_ONE, DAY_ONE),
             Project("id-fresh", "going", "takes a name", "active", LATER, LATER, DAY_ONE),
@@ -59,8 +69,8 @@ def wanted() -> Holdings:
         ],
         workspaces={"/src/one": "id-two", "/src/fresh": "id-fresh"},
         switching={
-            "id-fresh": Switching(((DAY_ONE, None),)),
-            "id-gone": Switching(((DAY_ONE, LATER),), ("/src/gone",), LATER),
+            "id-fresh": OffHistory(((DAY_ONE, None),)),
+            "id-gone": OffHistory(((DAY_ONE, LATER),), ("/src/gone",), LATER),
         },
         notes={"default": "going"},
         tokens=[(Token("t1", "new", LATER), "hash 1")],
@@ -69,10 +79,10 @@ def wanted() -> Holdings:
 
 async def records_of(library: SqliteLibrary) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for project in await library.projects():
-        store = await library.store_of(project)
-        assert await store.check() == []
-        found[project.id] = [record.id for record in await store.scan(Where())]
+    for project in await library.list_projects():
+        store = await library.get_store(project)
+        assert await store.find_faults() == []
+        found[project.id] = [record.id for record in await store.scan(RecordFilter())]
     return found
 
 
@@ -111,10 +121,10 @@ def _die(folder: Path, at_step: int) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(folder)
-        await library.projects()
+        await library.list_projects()
         threading.settrace(trace)
         sys.settrace(trace)
-        await library.take_over(wanted())
+        await library.replace_catalog_data(wanted())
         sys.settrace(None)
         await library.close()
 
@@ -123,13 +133,13 @@ def _die(folder: Path, at_step: int) -> None:
 
 async def _finish(folder: Path) -> None:
     library = SqliteLibrary(folder)
-    await library.take_over(wanted())
-    is_whole = await library.holdings() == wanted() and await records_of(library) == KEPT
+    await library.replace_catalog_data(wanted())
+    is_whole = await library.read_catalog_data() == wanted() and await records_of(library) == KEPT
     await library.close()
     (folder / "_meta.db").unlink()
     # Made anew from what the files say of their projects.
     again = SqliteLibrary(folder)
-    names = {project.id: project.name for project in await again.projects()}
+    names = {project.id: project.name for project in await again.list_projects()}
     await again.close()
     say([is_whole, names == {project.id: project.name for project in wanted().projects}])
 

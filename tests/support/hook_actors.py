@@ -9,12 +9,12 @@ from pathlib import Path
 
 import apsw
 
-from everkept.core.records import Weights, Where
-from everkept.core.runtime import driven
+from everkept.core.records import RecordFilter, Weights
+from everkept.core.runtime import run_without_loop
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
-from everkept.hooks.workspace import Ledger
-from everkept.language.words import AnyOf, Phrase
+from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary
+from everkept.hooks.workspace import SessionLedger
+from everkept.language.words import AnyOf, WordPhrase
 from records import batch, entity, memory
 
 
@@ -25,7 +25,7 @@ def _say(told: object) -> None:
 
 def claim(folder: str, session: str, ids: list[str]) -> None:
     """At a word; says what it got."""
-    ledger = Ledger(Path(folder), session)
+    ledger = SessionLedger(Path(folder), session)
     _say("ready")
     sys.stdin.readline()
     _say(sorted(ledger.claim(ids)))
@@ -55,16 +55,16 @@ def write_and_crash(folder: str, project: str, name: str) -> None:
 
 def search_many(folder: str, project: str, many: int) -> None:
     """Says what a quick search over so many records finds, and what it had to load for it."""
-    room = SqliteReadingRoom(Path(folder))
+    room = SqliteReadOnlyLibrary(Path(folder))
     code = f"import hook_actors; hook_actors.fill({folder!r}, {project!r}, {many})"
     subprocess.run([sys.executable, "-c", code], check=True)
-    _, store = driven(room.open(project))
-    words = AnyOf((Phrase(("needle",)), Phrase(("common",))))
-    found = driven(store.match(words, Where(), Weights(), 1))
+    _, store = run_without_loop(room.open(project))
+    words = AnyOf((WordPhrase(("needle",)), WordPhrase(("common",))))
+    found = run_without_loop(store.match(words, RecordFilter(), Weights(), 1))
     _say(
         {
             "found": [match.id for match in found],
-            "frequency": driven(store.frequencies(["needle"]))["needle"],
+            "frequency": run_without_loop(store.measure_words(["needle"]))["needle"],
             "loaded": [name for name in ("numpy",) if name in sys.modules],
         }
     )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everkept.core.projects import home_of
+from everkept.core.projects import find_workspace
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.hooks.workspace import Fault, recent
+from everkept.hooks.workspace import HookFault, read_recent_faults
 from records import DAY_ONE, batch, memory
 
 PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung
@@ -42,8 +42,8 @@ class Hooks:
     folder: Path
 
     @property
-    def faults(self) -> list[Fault]:
-        return recent(self.data / "hooks")
+    def faults(self) -> list[HookFault]:
+        return read_recent_faults(self.data / "hooks")
 
     def told(self, **facts: Any) -> str:
         """What an assistant would say of an event here."""
@@ -85,14 +85,14 @@ class Hooks:
 async def remember(hooks: Hooks, text: str = KNOWN) -> None:
     """Makes the project of the working folder, with one memory that matters."""
     library = SqliteLibrary(hooks.data)
-    home = home_of(hooks.folder)
+    home = find_workspace(hooks.folder)
     assert home is not None
     project = await library.create(home.name, "")
-    await library.assign_workspace(home.key, project)
+    await library.link_workspace(home.key, project)
     _, store = await library.open(project.name)
     await store.commit(batch(memory(text, importance=0.9), at=DAY_ONE))
-    await library.user()
-    await library.history()
+    await library.open_user_store()
+    await library.open_history_store()
     await library.close()
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.projects import home_of
+from everkept.core.projects import find_workspace
 from everkept.core.records import Record
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.hooks.events import Around, HookEvent
-from everkept.hooks.workspace import Ledger
+from everkept.hooks.events import HookContext, HookEvent
+from everkept.hooks.workspace import SessionLedger
 from everkept.settings import Settings
 from everkept.values import replace
 from records import DAY_ONE, batch
@@ -23,7 +23,7 @@ SESSION = "s-1"
 
 def here(work: Coroutine[Any, Any, Any]) -> Any:
     """As a hook runs it, without an event loop."""
-    return driven(work)
+    return run_without_loop(work)
 
 
 @dataclass
@@ -39,30 +39,30 @@ class Desk:
         (self.folder / ".git").mkdir(parents=True)
         (self.root / "data").mkdir()
         self.settings = Settings(data_dir=self.root / "data", embedding_model="none")
-        home = home_of(self.folder)
+        home = find_workspace(self.folder)
         assert home is not None
         project = here(self.library.create(home.name, ""))
-        here(self.library.assign_workspace(home.key, project))
+        here(self.library.link_workspace(home.key, project))
         self.project: RecordStore = here(self.library.open(project.name))[1]
 
     def stored(self, *records: Record) -> None:
         here(self.project.commit(batch(*records)))
 
     def stored_of_user(self, *records: Record) -> None:
-        here(here(self.library.user()).commit(batch(*records)))
+        here(here(self.library.open_user_store()).commit(batch(*records)))
 
     def stored_of_past(self, *records: Record) -> None:
-        here(here(self.library.history()).commit(batch(*records)))
+        here(here(self.library.open_history_store()).commit(batch(*records)))
 
     def event(self, name: str, **more: Any) -> HookEvent:
         fields = {"session": self.session, "folder": self.folder}
         return HookEvent(name, **(fields | more))
 
-    def around(self, **settings: Any) -> Around:
-        return Around(
+    def around(self, **settings: Any) -> HookContext:
+        return HookContext(
             settings=replace(self.settings, **settings),
             room=self.library,
-            ledger=Ledger(self.settings.data_dir / "hooks", self.session),
+            ledger=SessionLedger(self.settings.data_dir / "hooks", self.session),
             now=NOW,
             run=here,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from everkept.core.records import Record, Where
+from everkept.core.records import Record, RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
 from server_processes import HANG, command, environment
 
@@ -74,10 +74,10 @@ def wait_for_workers(data: Path, seconds: float = 2 * HANG) -> None:
 async def past(data: Path) -> dict[str, tuple[Any, ...]]:
     """All that is kept of conversations, without the moments of its storing."""
     library = SqliteLibrary(data)
-    store = await library.history()
-    found = await store.scan(Where())
+    store = await library.open_history_store()
+    found = await store.scan(RecordFilter())
     links = await store.scan_links(deleted=False)
-    problems = await store.check()
+    problems = await store.find_faults()
     await library.close()
     assert problems == []
     kept = {record.id: _told(record) for record in found}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from everkept.core.mcp import Endpoint, Reach
+from everkept.core.mcp import UpstreamEndpoint, UpstreamSettings
 from everkept.upstreams.http import connect_http
-from everkept.upstreams.link import Link
+from everkept.upstreams.link import UpstreamLink
 from http_upstream_actors import PATH, App
 
 JSON = dict[str, Any]
@@ -55,8 +55,8 @@ async def linked(
     headers: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     tell: Callable[[], None] = lambda: None,
-) -> AsyncGenerator[Link, None]:
-    reach = Reach(NAME, Endpoint(url, headers or {}), connect_timeout=HANG)
+) -> AsyncGenerator[UpstreamLink, None]:
+    reach = UpstreamSettings(NAME, UpstreamEndpoint(url, headers or {}), connect_timeout=HANG)
     async with connect_http(reach, environment or {}, tell) as link:
         yield link
 
@@ -207,7 +207,7 @@ Act = Callable[[Received, Writer], None]
 by_era = pytest.mark.parametrize("era", ERAS.values(), ids=ERAS.keys())
 
 
-async def ask(link: Link, tool: str = "echo") -> JSON:
+async def ask(link: UpstreamLink, tool: str = "echo") -> JSON:
     async with asyncio.timeout(HANG):
         return await link.request("tools/call", {"name": tool, "arguments": {}})
 

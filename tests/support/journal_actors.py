@@ -12,7 +12,7 @@ from typing import Any
 from actors import heard, outcome, say
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal import Journal
-from everkept.engines.standby.journal_acts import USER, Commit, SetNote
+from everkept.engines.standby.journal_acts import USER_STORE, Commit, SetNote
 from everkept.engines.standby.replay import replay
 from records import batch, entity
 
@@ -24,7 +24,7 @@ def append_until_killed(path: str, who: str, count: int) -> None:
         journal = Journal(Path(path))
         for number in range(count):
             name = f"{who}-{number}"
-            await journal.append(Commit(USER, batch(entity(name))), number)
+            await journal.append(Commit(USER_STORE, batch(entity(name))), number)
             say(name)
         await journal.close()
 
@@ -70,7 +70,7 @@ def hold(path: str) -> None:
 
     async def run() -> None:
         journal = Journal(Path(path))
-        async with journal.exclusive():
+        async with journal.lock_replay():
             say("held")
             await asyncio.to_thread(heard)
         say("free")
@@ -91,10 +91,10 @@ def outgrow_file_limit(path: str) -> None:
         while refused == "ok":
             refused = await outcome(journal.append(SetNote(str(kept), "x" * 5_000)))
             kept += refused == "ok"
-        waiting = len(await journal.pending(limit=1_000))
+        waiting = len(await journal.list_pending(limit=1_000))
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         later = await outcome(journal.append(SetNote("later", "x")))
-        say([refused, waiting == kept == journal.counts().waiting - 1, later])
+        say([refused, waiting == kept == journal.count_writes().waiting - 1, later])
         await journal.close()
 
     asyncio.run(run())

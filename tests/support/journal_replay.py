@@ -4,11 +4,11 @@ from everkept.core.ports import Library
 from everkept.core.projects import Project
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import Act
-from everkept.engines.standby.replay import Replayed, replay
+from everkept.engines.standby.replay import ReplayResult, replay
 from records import DAY_ONE
 
 
-async def replayed(journal: Journal, library: Library, *acts: Act) -> Replayed:
+async def replayed(journal: Journal, library: Library, *acts: Act) -> ReplayResult:
     for act in acts:
         await journal.append(act)
     return await replay(journal, library, on_progress=lambda *_: None)

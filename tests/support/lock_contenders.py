@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from everkept.files.lease_lock import Locks, Terms
+from everkept.files.lease_lock import FolderLocks, LockTerms
 
 ROUNDS = 2  # how often each contender takes the lock
 LEASE = 30.0
@@ -78,8 +78,8 @@ class Contender:
         self.sleeps = False
         self._contention = contention
         self._turn: asyncio.Future[None] | None = None
-        self._waits = asyncio.Event()
-        terms = Terms(
+        self._is_pending = asyncio.Event()
+        terms = LockTerms(
             lease=LEASE,
             patience=float("inf"),
             now=lambda: 1_000_000_000,
@@ -90,9 +90,9 @@ class Contender:
             is_running=lambda pid: pid not in self.knows_dead,
         )
         files = SteppedFiles(contention.files, self._step, contention.stamps)
-        self._locks = Locks(files, "", terms)
+        self._locks = FolderLocks(files, "", terms)
         self.task = asyncio.create_task(self._contend())
-        self.task.add_done_callback(lambda _: self._waits.set())
+        self.task.add_done_callback(lambda _: self._is_pending.set())
 
     @property
     def is_done(self) -> bool:
@@ -102,7 +102,7 @@ class Contender:
         """One step further, until the next one waits to be taken."""
         await self.settle()
         if self._turn is not None and not self.is_done:
-            self._waits.clear()
+            self._is_pending.clear()
             self._turn.set_result(None)
             await self.settle()
 
@@ -112,7 +112,7 @@ class Contender:
         self.task.cancel()
 
     async def settle(self) -> None:
-        await self._waits.wait()
+        await self._is_pending.wait()
 
     async def _contend(self) -> None:
         for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ class Contender:
             return
         self._contention.check()
         self._turn = asyncio.get_running_loop().create_future()
-        self._waits.set()
+        self._is_pending.set()
         await self._turn
 
     async def _sleep(self, _: float) -> None:

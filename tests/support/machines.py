@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from database_places import postgres_url
 from everkept.core.ports import RecordStore
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.schema import LAYOUT, Layout
@@ -186,7 +186,7 @@ class Load:
     """
 
     def __init__(self, servers: list[Machine]) -> None:
-        self._servers = servers
+        self._get_servers = servers
         self.acknowledged: list[str] = []
         self._news = threading.Condition()
         self._is_over = threading.Event()
@@ -228,7 +228,7 @@ class Load:
                 return
             content = f"Parcel {client}-{attempt} has arrived"
             try:
-                self._servers[server % len(self._servers)].store(content)
+                self._get_servers[server % len(self._get_servers)].store(content)
             except Lost:
                 server += 1
                 continue
@@ -258,8 +258,8 @@ def contents(server: Server, schema: str, layout: Layout = LAYOUT) -> list[str]:
     """
 
     async def ask(store: RecordStore) -> list[str]:
-        assert await store.check() == []
-        return [record.text for record in await store.scan(Where(kinds=("memory",)))]
+        assert await store.find_faults() == []
+        return [record.text for record in await store.scan(RecordFilter(kinds=("memory",)))]
 
     return _asked(server, schema, layout, ask)
 
@@ -268,7 +268,7 @@ def log_numbers(server: Server, schema: str) -> list[int]:
     """Of all changes of the project."""
 
     async def ask(store: RecordStore) -> list[int]:
-        return [change.seq for change in await store.changes(limit=ALL)]
+        return [change.seq for change in await store.read_changes(limit=ALL)]
 
     return _asked(server, schema, LAYOUT, ask)
 

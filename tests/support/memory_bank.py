@@ -9,15 +9,15 @@ from typing import Any
 from assistant import Time
 from everkept.core.files import FileStores
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import Call, Session
-from everkept.core.text import digest
+from everkept.core.sessions import Session, ToolCall
+from everkept.core.text import compute_digest
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound
-from everkept.families.bank.banks import Bank, Banks, Registry
-from everkept.families.bank.model import BankOptions, phrased
-from everkept.files.resolver import Files
-from everkept.tools.tool import Family, Result, Toolset
+from everkept.families.bank.banks import Bank, Banks, StoreRegistry
+from everkept.families.bank.model import BankOptions, rephrase_errors
+from everkept.files.resolver import FileStoreResolver
+from everkept.tools.tool import ToolFamily, ToolResult, Toolset
 
 
 class HomeRecords:
@@ -26,22 +26,22 @@ class HomeRecords:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    async def project_id(self, bank: Bank) -> str | None:
+    async def find_project_id(self, bank: Bank) -> str | None:
         try:
-            return (await self._library.project(_project_name(bank))).id
+            return (await self._library.get_project(_project_name(bank))).id
         except NotFound:
             return None
 
-    async def to_read(self, bank: Bank) -> RecordStore:
-        if await self.project_id(bank) is None:
+    async def open_to_read(self, bank: Bank) -> RecordStore:
+        if await self.find_project_id(bank) is None:
             return MemoryStore()
         _, store = await self._library.open(_project_name(bank))
         return store
 
-    async def to_write(self, bank: Bank) -> RecordStore:
-        if await self.project_id(bank) is None:
+    async def open_to_write(self, bank: Bank) -> RecordStore:
+        if await self.find_project_id(bank) is None:
             await self._library.create(_project_name(bank), "")
-        return await self.to_read(bank)
+        return await self.open_to_read(bank)
 
 
 @dataclass
@@ -62,18 +62,20 @@ class Banking:
     def records(self) -> HomeRecords:
         return HomeRecords(self.library)
 
-    def offer(self, *families: Family) -> None:
+    def offer(self, *families: ToolFamily) -> None:
         """From now on the tools of these families can be called."""
-        self.tools = Toolset([phrased(tool) for family in families for tool in family.tools()])
+        self.tools = Toolset(
+            [rephrase_errors(tool) for family in families for tool in family.list_tools()]
+        )
 
-    def call(self, tool: str = "test") -> Call:
-        return Call(self.session, tool)
+    def call(self, tool: str = "test") -> ToolCall:
+        return ToolCall(self.session, tool)
 
-    async def result(self, tool: str, **arguments: Any) -> Result:
+    async def result(self, tool: str, **arguments: Any) -> ToolResult:
         return await self.tools.get(tool).run(self.call(tool), arguments)
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return (await self.result(tool, **arguments)).structured
+        return (await self.result(tool, **arguments)).facts
 
     async def text(self, tool: str, **arguments: Any) -> str:
         return (await self.result(tool, **arguments)).text
@@ -108,13 +110,15 @@ async def bank_in(
     """
     library = library or MemoryLibrary()
     is_elsewhere = files is not None
-    files = files or Files()
+    files = files or FileStoreResolver()
     options = options or BankOptions(place=str(home))
-    banks = Banks(files, Registry(library), options)
+    banks = Banks(files, StoreRegistry(library), options)
     folder = home / options.folder
     if made:
         folder.mkdir(parents=True, exist_ok=True)
-    bank = await (banks.in_folder(options.place or "") if is_elsewhere else banks.at(str(folder)))
+    bank = await (
+        banks.open_in_folder(options.place or "") if is_elsewhere else banks.open_at(str(folder))
+    )
     session = session or Session(client="test", id="one")
     try:
         yield Banking(home, folder, files, library, banks, bank, session)
@@ -123,4 +127,4 @@ async def bank_in(
 
 
 def _project_name(bank: Bank) -> str:
-    return f"bank-{digest(bank.home.address)[:8]}"
+    return f"bank-{compute_digest(bank.home.address)[:8]}"

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from everkept.core.ports import Embedded, Embedder, RecordStore
-from everkept.core.records import Delete, Link, Record, Ref, Update, Where
-from everkept.retrieval.profile import Found, Place, Profile, Shares
+from everkept.core.ports import Embedder, RecordStore, RecordVector
+from everkept.core.records import Delete, Record, RecordFilter, RecordLink, Ref, Update
+from everkept.retrieval.profile import ScoreShares, SearchPage, SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import replace
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch
 
 DAY = 86_400_000_000
-MEMORIES = Profile(kinds=("memory",), reading="any", strategy="hybrid")
+MEMORIES = SearchProfile(kinds=("memory",), reading="any", strategy="hybrid")
 MIXED = replace(
-    MEMORIES, shares=Shares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0}
+    MEMORIES, shares=ScoreShares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0}
 )
 
 
@@ -41,7 +41,7 @@ class Shelf:
     stores: list[RecordStore]
     embedder: Embedder | None = field(default_factory=HashingEmbedder)
 
-    async def put(self, *items: Record | Link, store: int = 0, at: int = DAY_ONE) -> None:
+    async def put(self, *items: Record | RecordLink, store: int = 0, at: int = DAY_ONE) -> None:
         await self.stores[store].commit(batch(*items, at=at))
         await self.embed(store)
 
@@ -57,25 +57,27 @@ class Shelf:
         if self.embedder is None:
             return
         kept = self.stores[store]
-        waiting = await kept.unembedded(self.embedder.name, ("memory",), 1_000)
+        waiting = await kept.find_unembedded(self.embedder.name, ("memory",), 1_000)
         if waiting:
             vectors = await self.embedder.embed([record.text for record in waiting])
-            items = [Embedded(r.id, r.version, v) for r, v in zip(waiting, vectors, strict=True)]
+            items = [
+                RecordVector(r.id, r.version, v) for r, v in zip(waiting, vectors, strict=True)
+            ]
             await kept.put_vectors(self.embedder.name, items)
 
     async def search(
         self,
         query: str,
-        profile: Profile = MEMORIES,
+        profile: SearchProfile = MEMORIES,
         *,
-        where: Where | Sequence[Where] = Where(),  # noqa: B008 (frozen)
+        where: RecordFilter | Sequence[RecordFilter] = RecordFilter(),  # noqa: B008 (frozen)
         limit: int = 10,
         **more: Any,
-    ) -> Found:
-        wheres = [where] * len(self.stores) if isinstance(where, Where) else where
-        places = [Place(*pair) for pair in zip(self.stores, wheres, strict=True)]
+    ) -> SearchPage:
+        wheres = [where] * len(self.stores) if isinstance(where, RecordFilter) else where
+        places = [SearchPlace(*pair) for pair in zip(self.stores, wheres, strict=True)]
         given = {"embedder": self.embedder, "now": DAY_ONE} | more
         return await search(places, query, profile, limit=limit, **given)
 
-    async def texts(self, query: str, profile: Profile = MEMORIES, **more: Any) -> list[str]:
+    async def texts(self, query: str, profile: SearchProfile = MEMORIES, **more: Any) -> list[str]:
         return [hit.record.text for hit in (await self.search(query, profile, **more)).hits]

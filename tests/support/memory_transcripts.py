@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Record, Where
+from everkept.core.records import Record, RecordFilter
 from everkept.core.transcripts import (
     Event,
+    ExclusionEvent,
     Mark,
-    Marked,
     Portion,
-    Rewound,
+    RewindEvent,
     Snippet,
-    Titled,
+    TitleEvent,
     Transcript,
     Turn,
 )
 from everkept.errors import InvalidInput, NotFound
-from everkept.families.history.ingest.transcript_importer import Importer
+from everkept.families.history.ingest.transcript_importer import TranscriptImporter
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,
@@ -29,8 +29,8 @@ from everkept.families.history.model import (
     TRANSCRIPT,
     TURN,
     HistoryOptions,
-    conversation_id,
-    turn_id,
+    build_conversation_id,
+    build_turn_id,
 )
 from everkept.values import as_dict, replace
 from records import DAY_ONE
@@ -39,9 +39,9 @@ SOURCE = "test"
 MINUTE = 60_000_000
 _KINDS: Mapping[str, type[Event]] = {
     "turn": Turn,
-    "titled": Titled,
-    "rewound": Rewound,
-    "marked": Marked,
+    "titled": TitleEvent,
+    "rewound": RewindEvent,
+    "marked": ExclusionEvent,
 }
 
 
@@ -84,7 +84,7 @@ class Written:
         self.lines = list(lines)
         self.modified += 1
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
         self.opened += 1
         lines = list(self.lines)
         fits = bool(mark) and mark is not None and mark.get("head") == _head(lines, mark)
@@ -202,19 +202,19 @@ def _line(kind: str, values: dict[str, Any]) -> Event:
     return _KINDS[kind](**values)
 
 
-def importer(store: RecordStore, **options: Any) -> Importer:
-    return Importer(store, lambda: DAY_ONE, HistoryOptions(**options))
+def importer(store: RecordStore, **options: Any) -> TranscriptImporter:
+    return TranscriptImporter(store, lambda: DAY_ONE, HistoryOptions(**options))
 
 
 async def conversation(store: RecordStore, session: str = "s") -> Record:
-    [found] = await store.get([conversation_id(SOURCE, session)])
+    [found] = await store.get([build_conversation_id(SOURCE, session)])
     return found
 
 
 async def turns(store: RecordStore, session: str = "s") -> list[Record]:
     """Of a conversation, in their order."""
     found = await store.scan(
-        Where(kinds=(TURN,), parents=(conversation_id(SOURCE, session),)), limit=None
+        RecordFilter(kinds=(TURN,), parents=(build_conversation_id(SOURCE, session),)), limit=None
     )
     return sorted(found, key=lambda record: record.position or 0)
 
@@ -224,7 +224,7 @@ async def texts(store: RecordStore, session: str = "s") -> list[str]:
 
 
 async def code_of(store: RecordStore, key: str) -> list[Record]:
-    return await store.scan(Where(kinds=(CODE,), parents=(turn_id(SOURCE, key),)))
+    return await store.scan(RecordFilter(kinds=(CODE,), parents=(build_turn_id(SOURCE, key),)))
 
 
 async def contents(store: RecordStore) -> dict[str, Any]:
@@ -235,7 +235,7 @@ async def contents(store: RecordStore) -> dict[str, Any]:
     """
     links = await store.scan_links(deleted=False)
     spoken = {link.target for link in links}
-    records = await store.scan(Where(kinds=(CONVERSATION, TURN, CODE, SYMBOL, TRANSCRIPT)))
+    records = await store.scan(RecordFilter(kinds=(CONVERSATION, TURN, CODE, SYMBOL, TRANSCRIPT)))
     kept = [
         each
         for each in _told(records)

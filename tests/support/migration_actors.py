@@ -26,6 +26,6 @@ def _told(_title: str) -> Generator[Callable[[int, int], None], None, None]:
 def migrate_in_steps(*arguments: str) -> None:
     # Whoever started the tests in the background lets none of their children be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    migration.PAGE = PAGE
-    database.bar = _told
+    migration.PAGE_ROWS = PAGE
+    database.show_progress = _told
     main(["migrate", *arguments])

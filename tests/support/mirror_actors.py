@@ -7,7 +7,7 @@ from typing import Any
 from actors import heard, say
 from everkept.app.app import App
 from everkept.core.sessions import Session
-from everkept.settings import load
+from everkept.settings import read_settings
 
 
 def write_entities(data: str, home: str, toolsets: str, who: str, count: int) -> None:
@@ -15,7 +15,7 @@ def write_entities(data: str, home: str, toolsets: str, who: str, count: int) ->
 
     async def run() -> None:
         flags: dict[str, Any] = {"data_dir": Path(data), "path": Path(home), "toolsets": toolsets}
-        app = App(load(flags | {"project": "auto", "embedding_model": "none"}, {}))
+        app = App(read_settings(flags | {"project": "auto", "embedding_model": "none"}, {}))
         warnings: list[Any] = []
         say("ready")
         heard()
@@ -25,7 +25,7 @@ def write_entities(data: str, home: str, toolsets: str, who: str, count: int) ->
                 made = await app.call(
                     Session(), "graph_upsert_entity", {"name": name, "entityType": kind}
                 )
-                warnings += made.structured.get("warnings", [])
+                warnings += made.facts.get("warnings", [])
             else:
                 entity = {"name": name, "entity_type": kind}
                 await app.call(Session(), "create_entities", {"entities": [entity]})

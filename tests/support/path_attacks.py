@@ -1,6 +1,6 @@
 """Paths that lead out of a folder, or that some system takes for something else."""
 
-from everkept.core.files import PATH_LIMIT
+from everkept.core.files import MAX_NAME_BYTES
 
 ATTACKS = [
     "/etc/passwd",
@@ -58,7 +58,7 @@ ATTACKS = [
     "．",
     "\u200b",
     "\ud800",
-    "x" * (PATH_LIMIT + 1),
-    "é" * (PATH_LIMIT // 2 + 1),
+    "x" * (MAX_NAME_BYTES + 1),
+    "é" * (MAX_NAME_BYTES // 2 + 1),
     "/".join(["x"] * 500),
 ]

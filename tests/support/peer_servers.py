@@ -15,8 +15,8 @@ from everkept.app.app import App
 from everkept.core.peers import Peer
 from everkept.core.sessions import Account, Session
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.peers.identity import Identity, identity
-from everkept.settings import load
+from everkept.peers.identity import ServerIdentity, ensure_identity
+from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
@@ -92,7 +92,7 @@ def result(content: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def standing_in(folder: Path, answer: Answer) -> AsyncIterator[StandIn]:
     """Reads a request to the end of its body and then does what it is told."""
-    made = identity(folder)
+    made = ensure_identity(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)
     tasks: set[asyncio.Task[None]] = set()
@@ -144,7 +144,10 @@ async def neighbour(folder: Path) -> App:
     """In this process: a shop and a diary, and a peer `me`, who may see neither yet."""
     settings = {"data_dir": str(folder / "data"), "deployment_mode": "embedded-memory"}
     made = App(
-        load(settings), library=MemoryLibrary(), embedder=HashingEmbedder(), clock=lambda: DAY_ONE
+        read_settings(settings),
+        library=MemoryLibrary(),
+        embedder=HashingEmbedder(),
+        clock=lambda: DAY_ONE,
     )
     for name in ("shop", "diary"):
         await filled(made, name, made_folder(folder / name))
@@ -158,7 +161,7 @@ class Household:
     """A data folder with things in it that are shared, and things that are not."""
 
     data: Path
-    identity: Identity
+    identity: ServerIdentity
     token: str  # of the peer `me`
     owners_token: str
 
@@ -174,7 +177,7 @@ async def household(folder: Path, *, grants: tuple[str, ...] = ("shop",)) -> Hou
     data = folder / "data"
     places = {name: made_folder(folder / name) for name in ("shop", "diary")}
     settings = {"data_dir": str(data), "embedding_model": "none", "log_level": "warning"}
-    app = App(load(settings), clock=lambda: DAY_ONE)
+    app = App(read_settings(settings), clock=lambda: DAY_ONE)
     try:
         for name, place in places.items():
             await filled(app, name, place)
@@ -187,11 +190,11 @@ async def household(folder: Path, *, grants: tuple[str, ...] = ("shop",)) -> Hou
         )
         _, token = await app.accounts.create_token("me", "", peer=True)
         for name in grants:
-            await app.accounts.grant("me", await app.library.project(name), "read")
+            await app.accounts.grant("me", await app.library.get_project(name), "read")
         _, owners = await create_token(app.library, "", app.clock)
     finally:
         await app.close()
-    return Household(data, identity(data), token, owners)
+    return Household(data, ensure_identity(data), token, owners)
 
 
 def made_folder(folder: Path) -> str:
@@ -202,7 +205,7 @@ def made_folder(folder: Path) -> str:
 
 async def filled(app: App, name: str, folder: str) -> None:
     project = await app.library.create(name, "")
-    await app.library.assign_workspace(folder, project)
+    await app.library.link_workspace(folder, project)
     await _call(app, name, "store_memory", content=f"Checkout of the {name} waits for Redis", **NEW)
     await _call(
         app,
@@ -214,7 +217,7 @@ async def filled(app: App, name: str, folder: str) -> None:
     entity = {"name": f"Checkout {name}", "entityType": "service", "observations": ["uses Redis"]}
     await _call(app, name, "create_entities", entities=[entity])
     await tell(
-        await app.library.history(),
+        await app.library.open_history_store(),
         f"session-{name}",
         f"Why is the checkout of the {name} slow?",
         f"The checkout of the {name} waits for Redis, I raised its limit.",

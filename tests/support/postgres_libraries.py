@@ -7,20 +7,20 @@ from typing import Any
 
 import psycopg
 
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import EverkeptError
 from postgres_server import fresh_schema, shared
 
 
-def library_over(database: Database, *, clock: Clock = now) -> PostgresLibrary:
+def library_over(database: Database, *, clock: Clock = read_clock) -> PostgresLibrary:
     return PostgresLibrary(
         database, mode="local-server", place="postgresql://127.0.0.1", clock=clock
     )
 
 
-def fresh_library(clock: Clock = now) -> PostgresLibrary:
+def fresh_library(clock: Clock = read_clock) -> PostgresLibrary:
     return library_over(shared().database(), clock=clock)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
-from everkept.core.ports import Embedded
+from everkept.core.ports import RecordVector
 from everkept.core.records import Record
-from everkept.engines.postgres.rows import DERIVED, FIELDS, kept, record_to
+from everkept.engines.postgres.rows import DERIVED_COLUMNS, FIELDS, encode_record, escape_text
 from everkept.engines.postgres.schema import LAYOUT
-from everkept.engines.postgres.statements import Cursor, cursor_on
+from everkept.engines.postgres.statements import Cursor, open_cursor
 from everkept.engines.postgres.vectors import put_vectors
-from everkept.engines.postgres.word_index import lexemes
+from everkept.engines.postgres.word_index import build_tsvector
 from postgres_server import shared
 from records import memory
 
@@ -40,7 +40,7 @@ class Tables:
 
     @property
     def cursor(self) -> Cursor:
-        return cursor_on(self.connection)
+        return open_cursor(self.connection)
 
     def another_store(self) -> int:
         return self.value(
@@ -53,11 +53,11 @@ class Tables:
 
     def add(self, *items: Record, store: int = 0, context: Sequence[str] = ()) -> None:
         number = store or self.store
-        columns = ", ".join(("store", "age", "words", *FIELDS, *DERIVED))
-        places = ", ".join(["%s"] * (3 + len(FIELDS) + len(DERIVED)))
+        columns = ", ".join(("store", "age", "words", *FIELDS, *DERIVED_COLUMNS))
+        places = ", ".join(["%s"] * (3 + len(FIELDS) + len(DERIVED_COLUMNS)))
         age = self.value("SELECT ages FROM stores WHERE number = %s", number)
         rows = [
-            (number, age + n, lexemes(number, item, context), *record_to(item))
+            (number, age + n, build_tsvector(number, item, context), *encode_record(item))
             for n, item in enumerate(items, 1)
         ]
         statement = f"INSERT INTO records({columns}) VALUES ({places})"
@@ -70,12 +70,12 @@ class Tables:
     def remove(self, record_id: str) -> None:
         self.connection.execute(
             "UPDATE records SET deleted_at = 1, words = NULL WHERE store = %s AND id = %s",
-            (self.store, kept(record_id)),
+            (self.store, escape_text(record_id)),
         )
 
     def embed(self, vectors: NDArray[np.float32], model: str = MODEL) -> None:
         """Records 0, 1, 2 ... with these vectors, each as important as its number is large."""
         size = len(vectors)
         self.add(*(said("text", id=str(n), importance=n / size) for n in range(size)))
-        items = [Embedded(str(n), 1, vector) for n, vector in enumerate(vectors)]
+        items = [RecordVector(str(n), 1, vector) for n, vector in enumerate(vectors)]
         assert put_vectors(self.cursor, self.store, model, items) == size

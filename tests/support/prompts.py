@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.projects import home_of
+from everkept.core.projects import find_workspace
 from everkept.core.records import Record
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
-from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.user_prompt import user_prompt
-from everkept.hooks.workspace import Ledger
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.user_prompt import handle_user_prompt
+from everkept.hooks.workspace import SessionLedger
 from everkept.language.sentences import has_problem
 from everkept.settings import Settings
 from records import DAY_ONE, batch, memory
@@ -158,23 +158,23 @@ class Past:
 
     @property
     def history(self) -> RecordStore:
-        return driven(self.library.history())
+        return run_without_loop(self.library.open_history_store())
 
-    def ledger(self, session: str = SESSION) -> Ledger:
-        return Ledger(self.folder / "hooks", session)
+    def ledger(self, session: str = SESSION) -> SessionLedger:
+        return SessionLedger(self.folder / "hooks", session)
 
     def ask(self, prompt: str, session: str = SESSION, where: str = HERE) -> str:
         """The context that the prompt is answered with; empty where there is none."""
         event = HookEvent("UserPromptSubmit", session, Path(where), prompt=prompt)
-        answer: Answer | None = user_prompt(event, self.around(session))
+        answer: HookAnswer | None = handle_user_prompt(event, self.around(session))
         return answer.context if answer else ""
 
-    def around(self, session: str = SESSION) -> Around:
+    def around(self, session: str = SESSION) -> HookContext:
         settings = Settings(self.folder, prompt_token_budget=self.budget)
-        return Around(settings, self.library, self.ledger(session), self.now, driven)
+        return HookContext(settings, self.library, self.ledger(session), self.now, run_without_loop)
 
     def keep(self, store: RecordStore, records: Iterable[Record]) -> None:
-        driven(store.commit(batch(*records)))
+        run_without_loop(store.commit(batch(*records)))
 
     def say(
         self, title: str, days: int, said: Iterable[Said], where: str = HERE, session: str = ""
@@ -183,20 +183,20 @@ class Past:
         self.keep(self.history, _conversation(title, self.now - days * DAY, said, where, session))
 
     def remember(self, text: str, **more: Any) -> None:
-        driven(self._project().commit(batch(memory(text, **more))))
+        run_without_loop(self._project().commit(batch(memory(text, **more))))
 
     def remember_of_user(self, text: str, **more: Any) -> None:
-        store = driven(self.library.user())
-        driven(store.commit(batch(memory(text, scope="user", **more))))
+        store = run_without_loop(self.library.open_user_store())
+        run_without_loop(store.commit(batch(memory(text, scope="user", **more))))
 
     def _project(self) -> RecordStore:
-        home = home_of(Path(HERE))
+        home = find_workspace(Path(HERE))
         assert home is not None
-        project = driven(self.library.project_of_workspace(home.key))
+        project = run_without_loop(self.library.find_workspace_project(home.key))
         if project is None:
-            project = driven(self.library.create("shop-api", ""))
-            driven(self.library.assign_workspace(home.key, project))
-        return driven(self.library.open(project.name))[1]
+            project = run_without_loop(self.library.create("shop-api", ""))
+            run_without_loop(self.library.link_workspace(home.key, project))
+        return run_without_loop(self.library.open(project.name))[1]
 
 
 def shop(folder: Path) -> Past:

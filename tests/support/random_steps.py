@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from everkept.core.records import Subject, Where
+from everkept.core.records import RecordFilter, Subject
 from records import DAY_ONE
 
 # Few of each, so that steps meet.
@@ -103,7 +103,7 @@ DRAFTS = st.one_of(
 LATER = st.integers(-1, 2)
 TIMES = st.none() | st.integers(DAY_ONE - 1, DAY_ONE + 4)
 WHERES = st.builds(
-    Where,
+    RecordFilter,
     kinds=st.sampled_from([(), ("note",), ("note", "entity")]),
     ids=st.none() | st.lists(st.sampled_from(RECORDS), max_size=4).map(tuple),
     types=st.sampled_from([(), (), ("red",)]),

@@ -7,14 +7,14 @@ from everkept.core.library import (
     CatalogQuestion,
     Condition,
     FindWorkspaceProject,
+    ForwardingLibrary,
     GetProject,
     Library,
-    PassingLibrary,
 )
 from everkept.core.records import Batch, Change
-from everkept.core.store import Question, RecordStore, Upkeep
+from everkept.core.store import RecordStore, StoreQuestion, Upkeep
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.read_only_library import SqliteReadingRoom
+from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary
 from everkept.engines.sqlite.store import SqliteStore
 
 A = TypeVar("A")
@@ -25,37 +25,41 @@ def read_by_room(library: SqliteLibrary, folder: Path) -> Library:
     return _ReadByRoom(library, folder)
 
 
-class _ReadByRoom(PassingLibrary):
+class _ReadByRoom(ForwardingLibrary):
     def __init__(self, library: SqliteLibrary, folder: Path) -> None:
         self._library = library
-        self._room = SqliteReadingRoom(folder)
+        self._room = SqliteReadOnlyLibrary(folder)
         self._stores: dict[tuple[int, int], _StoreReadByRoom] = {}
 
-    async def _reached(self) -> Library:
+    async def _reach_library(self) -> Library:
         return self._library
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
         if isinstance(question, GetProject | FindWorkspaceProject):
-            await self._library.projects()  # which makes the folder
+            await self._library.list_projects()  # which makes the folder
         match question:
             case GetProject(name):
-                return await self._room.project(name)
+                return await self._room.get_project(name)
             case FindWorkspaceProject(path):
-                return await self._room.project_of_workspace(path)
+                return await self._room.find_workspace_project(path)
             case _:
                 return await self._library.ask(question)
 
     async def open(self, name: str) -> Any:
-        await self._library.projects()
+        await self._library.list_projects()
         project, reader = await self._room.open(name)
         _, writer = await self._library.open(name)
         return project, self._joined(writer, reader)
 
-    async def user(self) -> Any:
-        return self._joined(await self._library.user(), await self._room.user())
+    async def open_user_store(self) -> Any:
+        return self._joined(
+            await self._library.open_user_store(), await self._room.open_user_store()
+        )
 
-    async def history(self) -> Any:
-        return self._joined(await self._library.history(), await self._room.history())
+    async def open_history_store(self) -> Any:
+        return self._joined(
+            await self._library.open_history_store(), await self._room.open_history_store()
+        )
 
     @property
     def condition(self) -> Condition:
@@ -80,7 +84,7 @@ class _StoreReadByRoom(RecordStore):
         self._writer = writer
         self._reader = reader
 
-    async def ask(self, question: Question[A]) -> A:
+    async def ask(self, question: StoreQuestion[A]) -> A:
         return await self._reader.ask(question)
 
     async def commit(self, batch: Batch) -> Change:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everkept.core.records import Batch, Insert, Link, Record, Ref, Step
+from everkept.core.records import Batch, Insert, Record, RecordLink, Ref, Step
 
 MILLISECOND = 1_000
 DAY_ONE = 1_700_000_000_000 * MILLISECOND
@@ -35,7 +35,7 @@ def note(parent: str, text: str, **more: Any) -> Record:
     return Record(**(fields | more))
 
 
-def link(source: str, verb: str, target: str, **more: Any) -> Link:
+def link(source: str, verb: str, target: str, **more: Any) -> RecordLink:
     fields = {
         "id": f"{source} {verb} {target}",
         "source": source,
@@ -43,12 +43,12 @@ def link(source: str, verb: str, target: str, **more: Any) -> Link:
         "target": target,
         "created_at": DAY_ONE,
     }
-    return Link(**(fields | more))
+    return RecordLink(**(fields | more))
 
 
-def batch(*steps: Step | Record | Link, at: int = DAY_ONE, **more: Any) -> Batch:
+def batch(*steps: Step | Record | RecordLink, at: int = DAY_ONE, **more: Any) -> Batch:
     """A bare record or link is an insert."""
-    inserted = [Insert(step) if isinstance(step, Record | Link) else step for step in steps]
+    inserted = [Insert(step) if isinstance(step, Record | RecordLink) else step for step in steps]
     return Batch(tuple(inserted), at, **({"tool": "test"} | more))
 
 

@@ -20,14 +20,14 @@ from typing import Any, Literal
 import asyncssh
 
 from everkept.core.files import FileStore
-from everkept.files.lease_lock import Terms
+from everkept.files.lease_lock import LockTerms
 from everkept.files.resolver import SshConnections, SshOptions
 
 LOOPBACK = "127.0.0.1"
 SSHD = os.environ.get("TEST_SSHD")  # the program; `tools/openssh` sets it
 
 # A store of a folder of this machine, each time another one, as another process would have it.
-StoreAt = Callable[[Path, Terms], Awaitable[FileStore]]
+StoreAt = Callable[[Path, LockTerms], Awaitable[FileStore]]
 Way = Literal["there", "back"]
 SftpFactory = Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]
 
@@ -322,9 +322,11 @@ async def _stores(server: SshServer) -> AsyncIterator[Stores]:
     """Each with a connection of its own."""
     opened: list[SshConnections] = []
 
-    async def at(folder: Path, terms: Terms) -> FileStore:
+    async def at(folder: Path, terms: LockTerms) -> FileStore:
         opened.append(SshConnections(server.options, terms=terms))
-        return await opened[-1].at(server.user, LOOPBACK, server.port, server.served(folder))
+        return await opened[-1].open_folder(
+            server.user, LOOPBACK, server.port, server.served(folder)
+        )
 
     def way_to(folder: Path) -> dict[str, Any]:
         options = server.options

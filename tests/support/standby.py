@@ -8,20 +8,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.accounts.grants import rights_of
+from everkept.accounts.grants import read_rights
 from everkept.core.library import CatalogChange, CatalogQuestion, Condition
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change
-from everkept.core.store import Question, Upkeep
+from everkept.core.store import StoreQuestion, Upkeep
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
-from everkept.engines.standby.replica_follower import SOON
-from everkept.errors import StoreAway
+from everkept.engines.standby.replica_follower import DELAY_SECONDS
+from everkept.errors import StoreUnreachable
 from records import DAY_ONE, MILLISECOND
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class Line:
 
     def _expect_whole(self) -> None:
         if self.is_cut:
-            raise StoreAway("The line is cut.")
+            raise StoreUnreachable("The line is cut.")
 
     def to(self, library: Library) -> Library:
         return _FarLibrary(self, library)
@@ -155,14 +155,14 @@ class _FarLibrary(Library):
         project, store = await self._line.passes("open", self._library.open(name))
         return project, _FarStore(self._line, store)
 
-    async def store_of(self, project: Project) -> RecordStore:
-        return await self._store("store_of", self._library.store_of(project))
+    async def get_store(self, project: Project) -> RecordStore:
+        return await self._open_store("store_of", self._library.get_store(project))
 
-    async def user(self) -> RecordStore:
-        return await self._store("user", self._library.user())
+    async def open_user_store(self) -> RecordStore:
+        return await self._open_store("user", self._library.open_user_store())
 
-    async def history(self) -> RecordStore:
-        return await self._store("history", self._library.history())
+    async def open_history_store(self) -> RecordStore:
+        return await self._open_store("history", self._library.open_history_store())
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return await self._line.passes("on_change", self._library.on_change(hear))
@@ -174,7 +174,7 @@ class _FarLibrary(Library):
     async def close(self) -> None:
         await self._library.close()
 
-    async def _store(self, name: str, asked: Coroutine[Any, Any, RecordStore]) -> RecordStore:
+    async def _open_store(self, name: str, asked: Coroutine[Any, Any, RecordStore]) -> RecordStore:
         return _FarStore(self._line, await self._line.passes(name, asked))
 
 
@@ -185,7 +185,7 @@ class _FarStore(RecordStore):
         self._line = line
         self._store = store
 
-    async def ask(self, question: Question[T]) -> T:
+    async def ask(self, question: StoreQuestion[T]) -> T:
         return await self._line.passes(type(question).__name__, self._store.ask(question))
 
     async def commit(self, batch: Batch) -> Change:
@@ -209,7 +209,7 @@ class Standing:
         self.replica = SqliteLibrary(folder / "replica", clock=self.clock)
         self.journal = Journal(folder / "journal.db")
         self.told: list[Condition] = []
-        self._turned = asyncio.Event()
+        self._shift_stamp = asyncio.Event()
         self.library = StandbyLibrary(
             self.line.to(self.database),
             self.replica,
@@ -219,28 +219,28 @@ class Standing:
             patience=PATIENCE,
             every=EVERY,
             on_change=self._turn,
-            rights_of=rights_of,
+            rights_of=read_rights,
         )
 
     def _turn(self, condition: Condition) -> None:
         self.told.append(condition)
-        self._turned.set()
+        self._shift_stamp.set()
 
     async def becomes(self, status: str) -> None:
         async with asyncio.timeout(BOUND):
             while self.library.condition.status != status:
-                self._turned.clear()
-                await self._turned.wait()
+                self._shift_stamp.clear()
+                await self._shift_stamp.wait()
 
     async def followed(self) -> None:
         """The copy has come as far as the database: it was looked at, and found to be level."""
-        await self.time.comes(SOON)
+        await self.time.comes(DELAY_SECONDS)
         await self.time.sees(EVERY)
 
     async def goes(self) -> None:
         """It goes away and stays so, until nobody waits for it any more."""
         self.line.cut()
-        asking = asyncio.create_task(self.library.projects())
+        asking = asyncio.create_task(self.library.list_projects())
         await self.time.comes(PATIENCE)
         await asking
 

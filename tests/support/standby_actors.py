@@ -13,7 +13,7 @@ def store_until_killed(url: str, namespace: str, folder: str, who: str, count: i
 
     async def run() -> None:
         library = over_server(url, namespace, Path(folder))
-        store = await library.user()
+        store = await library.open_user_store()
         for number in range(count):
             name = f"{who}-{number}"
             await store.commit(batch(entity(name), client=who))

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.answers import Stock
-from everkept.core.ports import Embedded, RecordStore
-from everkept.core.records import Record, Ref, Weights, Where
+from everkept.core.answers import StorePage
+from everkept.core.ports import RecordStore, RecordVector
+from everkept.core.records import Record, RecordFilter, Ref, Weights
 from everkept.language.words import parse_query
 
 T = TypeVar("T")
@@ -32,63 +32,65 @@ def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 async def copy_all(source: RecordStore, target: RecordStore, page: int = ALL) -> None:
     """Parents come before their children, records before what is said of them."""
-    records = await source.scan(Where(deleted=None))
+    records = await source.scan(RecordFilter(deleted=None))
     for some in pages(records, page):
-        await target.restock(Stock(records=some))
+        await target.replicate(StorePage(records=some))
     for links in pages(await source.scan_links(deleted=None), page):
-        await target.restock(Stock(links=links))
-    for changes in pages(await source.changes(limit=ALL), page):
-        await target.restock(Stock(changes=changes))
+        await target.replicate(StorePage(links=links))
+    for changes in pages(await source.read_changes(limit=ALL), page):
+        await target.replicate(StorePage(changes=changes))
     for some in pages(records, page):
-        accesses = await source.accesses([record.id for record in some])
-        await target.restock(Stock(accesses=accesses, vectors=await vectors_of(source, some)))
+        accesses = await source.get_accesses([record.id for record in some])
+        await target.replicate(StorePage(accesses=accesses, vectors=await vectors_of(source, some)))
 
 
-async def vectors_of(source: RecordStore, records: Sequence[Record]) -> dict[str, list[Embedded]]:
+async def vectors_of(
+    source: RecordStore, records: Sequence[Record]
+) -> dict[str, list[RecordVector]]:
     versions = {record.id: record.version for record in records}
     return {
-        model: [Embedded(i, versions[i], vector) for i, vector in found.items()]
+        model: [RecordVector(i, versions[i], vector) for i, vector in found.items()]
         for model in MODELS
-        if (found := await source.vectors(model, list(versions)))
+        if (found := await source.get_vectors(model, list(versions)))
     }
 
 
 async def everything(store: RecordStore) -> dict[str, Any]:
     """By what it is about, so that a difference says where it is."""
-    records = await store.scan(Where(deleted=None))
+    records = await store.scan(RecordFilter(deleted=None))
     links = await store.scan_links(deleted=None)
     ids = [record.id for record in records]
     refs = [Ref("record", i) for i in ids] + [Ref("link", x.id) for x in links]
     answers: dict[str, Any] = {
         "records": records,
-        "live": await store.scan(Where()),
-        "newest": await store.scan(Where(deleted=None), order="newest"),
-        "names": await store.scan(Where(), order="name"),
-        "children": [await store.scan(Where(parents=(i,), deleted=None)) for i in ids],
-        "tagged": await store.scan(Where(tags=("x",), deleted=None)),
-        "pinned": await store.scan(Where(pinned=True)),
+        "live": await store.scan(RecordFilter()),
+        "newest": await store.scan(RecordFilter(deleted=None), order="newest"),
+        "names": await store.scan(RecordFilter(), order="name"),
+        "children": [await store.scan(RecordFilter(parents=(i,), deleted=None)) for i in ids],
+        "tagged": await store.scan(RecordFilter(tags=("x",), deleted=None)),
+        "pinned": await store.scan(RecordFilter(pinned=True)),
         "links": links,
-        "out": await store.links(ids, direction="out"),
-        "in": await store.links(ids, direction="in"),
-        "count": await store.count(),
+        "out": await store.find_links(ids, direction="out"),
+        "in": await store.find_links(ids, direction="in"),
+        "count": await store.count_live(),
         "tally": set(await store.tally(KINDS)),
-        "scopes": [await store.scopes(kind) for kind in KINDS],
-        "authors": await store.authors(),
-        "changes": await store.changes(limit=ALL),
-        "history": await store.history(refs),
-        "revision": await store.revision(),
-        "accesses": await store.accesses(ids),
-        "most accessed": list((await store.most_accessed(ALL)).items()),
-        "frequencies": await store.frequencies(["red", "parser", "größe", "nothing"]),
+        "scopes": [await store.list_scopes(kind) for kind in KINDS],
+        "authors": await store.list_authors(),
+        "changes": await store.read_changes(limit=ALL),
+        "history": await store.read_history(refs),
+        "revision": await store.get_revision(),
+        "accesses": await store.get_accesses(ids),
+        "most accessed": list((await store.list_most_accessed(ALL)).items()),
+        "frequencies": await store.measure_words(["red", "parser", "größe", "nothing"]),
         "found": [await found(store, query) for query in QUERIES],
-        "containing": {m.id for m in await store.containing("re", Where(), ALL)},
-        "wrong": await store.check(),
+        "containing": {m.id for m in await store.match_text("re", RecordFilter(), ALL)},
+        "wrong": await store.find_faults(),
     }
     for model in MODELS:
         answers[f"meaning of {model}"] = [
-            await store.unembedded(model, KINDS, ALL),
-            await store.vector_counts(model, KINDS),
-            {i: list(vector) for i, vector in (await store.vectors(model, ids)).items()},
+            await store.find_unembedded(model, KINDS, ALL),
+            await store.count_vectors(model, KINDS),
+            {i: list(vector) for i, vector in (await store.get_vectors(model, ids)).items()},
             await nearby(store, model),
         ]
     return answers
@@ -96,12 +98,12 @@ async def everything(store: RecordStore) -> dict[str, Any]:
 
 async def found(store: RecordStore, query: str) -> set[tuple[str, str | None]]:
     parsed = parse_query(query)
-    words = parsed.expression or parsed.all_terms()
+    words = parsed.expression or parsed.build_all_query()
     assert words is not None
-    return {(m.id, m.parent) for m in await store.match(words, Where(), Weights(), ALL)}
+    return {(m.id, m.parent) for m in await store.match(words, RecordFilter(), Weights(), ALL)}
 
 
 async def nearby(store: RecordStore, model: str) -> dict[str, float]:
     vector = np.full(8, np.sqrt(1 / 8), np.float32)
-    matches = await store.near(model, vector, Where(deleted=None), ALL)
+    matches = await store.find_near(model, vector, RecordFilter(deleted=None), ALL)
     return {match.id: round(match.score, 3) for match in matches}

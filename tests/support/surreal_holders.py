@@ -40,7 +40,7 @@ def visit(folder: str) -> None:
             [found] = await connection.run(DB, "SELECT VALUE n FROM a")
             _say(len(found))
         except EverkeptError as error:
-            _say(error.envelope())
+            _say(error.to_envelope())
         await connection.close()
 
     asyncio.run(run())
@@ -58,7 +58,7 @@ def outgrow(folder: str, limit: int) -> None:
         try:
             await connection.run(DB, "CREATE a:2 SET n = $n", {"n": "x" * 2 * limit})
         except EverkeptError as error:
-            _say(error.envelope())
+            _say(error.to_envelope())
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
         await connection.run(DB, "CREATE a:3 SET n = 3")
         _say(await connection.run(DB, "SELECT VALUE n FROM a"))

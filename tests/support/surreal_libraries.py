@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.engines.surreal.connection import Connection, Values
 from everkept.engines.surreal.library import SurrealLibrary
-from everkept.errors import StoreAway
+from everkept.errors import StoreUnreachable
 from surreal_connections import Passing
 from surreal_server import fresh_namespace, shared
 
@@ -15,7 +15,7 @@ DATABASE = "default"
 
 
 def library_over(
-    connection: Connection, *, clock: Clock = now, database: str = DATABASE
+    connection: Connection, *, clock: Clock = read_clock, database: str = DATABASE
 ) -> SurrealLibrary:
     return SurrealLibrary(
         connection, database=database, mode="local-server", place="ws://127.0.0.1", clock=clock
@@ -72,4 +72,4 @@ class LosingConnection(Passing):
         if self._arrives and not self.was_lost:
             await self._connection.run(database, statements, values)
         self.was_lost = True
-        raise StoreAway("The connection was lost.")
+        raise StoreUnreachable("The connection was lost.")

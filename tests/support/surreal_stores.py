@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from everkept.engines.surreal.connection import Connection, Contended, TooLarge, Values
+from everkept.engines.surreal.connection import AnswerTooLarge, Connection, Values, WriteContention
 from everkept.engines.surreal.store import SurrealStore
 from records import DAY_ONE
 from surreal_connections import Passing
@@ -31,7 +31,7 @@ class WatchedConnection(Passing):
             if disturb is not None:
                 await disturb()
             if self.is_contended:
-                raise Contended("always")
+                raise WriteContention("always")
         return await self._connection.run(database, statements, values)
 
 
@@ -76,5 +76,5 @@ class NarrowConnection(WatchedConnection):
         if statements.startswith("SELECT") and "SELECT VALUE id" not in statements:
             for rows in answer:
                 if isinstance(rows, list) and len(cast(list[Any], rows)) > self.widest:
-                    raise TooLarge("SurrealDB answered with too much.")
+                    raise AnswerTooLarge("SurrealDB answered with too much.")
         return answer

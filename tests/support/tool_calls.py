@@ -14,7 +14,7 @@ class Client:
         self.session = session or Session(client="test")
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return (await self.app.call(self.session, tool, arguments)).structured
+        return (await self.app.call(self.session, tool, arguments)).facts
 
     async def text(self, tool: str, **arguments: Any) -> str:
         return (await self.app.call(self.session, tool, arguments)).text

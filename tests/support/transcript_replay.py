@@ -8,11 +8,11 @@ from typing import Any
 
 from everkept.core.transcripts import (
     Event,
+    ExclusionEvent,
     Mark,
-    Marked,
     Portion,
-    Rewound,
-    Titled,
+    RewindEvent,
+    TitleEvent,
     Transcript,
     Turn,
 )
@@ -48,7 +48,7 @@ class Replay:
 
     def read(self, transcript: Transcript, portions: int | None = None) -> "Replay":
         """On from where it was; only so many portions, where a number is given."""
-        for count, portion in enumerate(transcript.portions(self.mark)):
+        for count, portion in enumerate(transcript.read_portions(self.mark)):
             if count == portions:
                 break
             self._take(portion)
@@ -73,11 +73,11 @@ class Replay:
                     self.turns.pop(event.key, None)  # what comes anew comes last
                     self._again.add(event.key)
                 self.turns[event.key] = event
-            case Titled():
+            case TitleEvent():
                 self.titles[event.session] = event.title
-            case Marked():
+            case ExclusionEvent():
                 self.marked.add(event.session)
-            case Rewound():
+            case RewindEvent():
                 keys = list(self.turns)
                 if event.key in (keys if self._again is None else self._again):
                     for key in keys[keys.index(event.key) :]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from assistant import PromptIndexing
 from conversations import embed
-from everkept.core.answers import Finding, Findings, SearchType
+from everkept.core.answers import SearchFinding, SearchFindings, SearchType
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import EverkeptError
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.search_answers import UnifiedAnswer
@@ -21,7 +21,7 @@ class Told:
     """A family that has an answer ready, keeps one waiting for ever, or fails."""
 
     name: str
-    hits: list[Finding] = field(default_factory=list[Finding])
+    hits: list[SearchFinding] = field(default_factory=list[SearchFinding])
     notices: list[str] = field(default_factory=list[str])
     fails_with: EverkeptError | None = None
     is_late: bool = False
@@ -31,16 +31,16 @@ class Told:
     state: object = 0
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
         self.asked.append((query, tuple(ways), limit))
         if self.is_late:
             await asyncio.Event().wait()
         if self.fails_with is not None:
             raise self.fails_with
-        return Findings(self.hits, self.notices)
+        return SearchFindings(self.hits, self.notices)
 
-    async def stamp(self, call: Call) -> object:
+    async def get_stamp(self, call: ToolCall) -> object:
         if self.fails_with is not None:
             raise self.fails_with
         return self.state
@@ -55,7 +55,7 @@ class Everything:
     indexing: PromptIndexing = field(default_factory=lambda: PromptIndexing(kinds=(TURN, CODE)))
 
     async def store(self) -> RecordStore:
-        return await self.library.history()
+        return await self.library.open_history_store()
 
     def unified(self, *families: Told, time_limit: float | None = None) -> UnifiedSearch:
         options = HistoryOptions(time_limit=time_limit)
@@ -73,7 +73,7 @@ class Everything:
         if self.indexing.embedder is not None:
             await embed(await self.store(), self.indexing.embedder)
         return await self.unified(*families, time_limit=time_limit).search(
-            Call(Session(), "unified_memory_search"),
+            ToolCall(Session(), "unified_memory_search"),
             query,
             limit=limit,
             merge=merge,

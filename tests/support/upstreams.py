@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from everkept.core.mcp import JSON, Endpoint, Launch, Reach, Upstream
+from everkept.core.mcp import JSON, Upstream, UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import Connect
 from everkept.upstreams.upstream import OwnedUpstream
@@ -26,14 +26,14 @@ AT_ONCE = (0.0,)  # pauses between attempts
 PROGRAM = str(Path(__file__).with_name("upstream_actors.py"))
 
 
-def actor(*options: object, **env: str) -> Launch:
+def actor(*options: object, **env: str) -> UpstreamProgram:
     """The test server on pipes."""
-    return Launch(sys.executable, (PROGRAM, *map(str, options)), env)
+    return UpstreamProgram(sys.executable, (PROGRAM, *map(str, options)), env)
 
 
 @asynccontextmanager
 async def owned(
-    way: Launch | Endpoint,
+    way: UpstreamProgram | UpstreamEndpoint,
     connect: Connect,
     *,
     pauses: tuple[float, ...] = AT_ONCE,
@@ -42,7 +42,7 @@ async def owned(
     **patience: Any,
 ) -> AsyncGenerator[OwnedUpstream, None]:
     """An upstream that is closed when the block ends."""
-    reach = Reach("notes", way, **({"connect_timeout": PATIENCE} | patience))
+    reach = UpstreamSettings("notes", way, **({"connect_timeout": PATIENCE} | patience))
     ours = dict(os.environ) if environment is None else environment
     upstream = OwnedUpstream(reach, ours, connect, pauses=pauses, probe=probe)
     try:
@@ -64,14 +64,14 @@ class Clock:
     """The clock of the running loop, which a test may put forward."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ahead = 0.0
+        self._prepare_hint = 0.0
         loop = asyncio.get_running_loop()
         real = loop.time
-        monkeypatch.setattr(loop, "time", lambda: real() + self._ahead)
+        monkeypatch.setattr(loop, "time", lambda: real() + self._prepare_hint)
 
     async def goes_on(self, seconds: float) -> None:
         """Whatever is due by then happens."""
-        self._ahead += seconds
+        self._prepare_hint += seconds
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -199,7 +199,7 @@ def http_scene(era: str) -> Staged:
             servers.append(_http_server(folder / "port", era))
             await there(folder / "port")
             port = int((folder / "port").read_text(encoding="ascii"))
-            way = Endpoint(f"http://127.0.0.1:{port}/mcp")
+            way = UpstreamEndpoint(f"http://127.0.0.1:{port}/mcp")
             async with owned(way, connect_http) as upstream:
                 yield Scene(upstream, revive)
         finally:

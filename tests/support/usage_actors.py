@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from actors import heard, say
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.engines.sqlite.library import SqliteLibrary
 
 
@@ -13,11 +13,11 @@ def count_when_told(folder: str, tool: str, times: int) -> None:
 
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
-        await library.usage()
+        await library.list_usage()
         say("ready")
         heard()
         for number in range(times):
-            await library.add_usage([Usage(tool, 1, number % 2, 1.0, float(number), number)])
+            await library.add_usage([ToolUsage(tool, 1, number % 2, 1.0, float(number), number)])
         await library.close()
 
     asyncio.run(run())

@@ -10,12 +10,12 @@ from everkept.errors import InvalidInput
 from everkept.tools.schema import (
     Field,
     Parameter,
-    object_parser,
-    object_schema,
-    parameter,
+    build_object_parser,
+    build_object_schema,
+    build_parameter,
+    build_value_schema,
     parse_value,
     to_json,
-    value_schema,
 )
 from everkept.values import Value, field
 
@@ -28,14 +28,14 @@ class Part(Value):
 
 
 PARTS = (
-    parameter("parts", list[Part]),
-    parameter("limit", Annotated[int, Field("At most.", ge=1, le=5)], 3),
-    parameter("loud", bool, default=False),
+    build_parameter("parts", list[Part]),
+    build_parameter("limit", Annotated[int, Field("At most.", ge=1, le=5)], 3),
+    build_parameter("loud", bool, default=False),
 )
 
 
 def parse_object(parameters: tuple[Parameter, ...], given_values: dict[str, Any]) -> Any:
-    return object_parser(parameters)(given_values, "")
+    return build_object_parser(parameters)(given_values, "")
 
 
 def parsed(**given_values: Any) -> Any:
@@ -43,7 +43,7 @@ def parsed(**given_values: Any) -> Any:
 
 
 def test_a_schema_says_what_is_needed_and_what_is_assumed() -> None:
-    assert object_schema(PARTS) == {
+    assert build_object_schema(PARTS) == {
         "type": "object",
         "properties": {
             "parts": {
@@ -142,7 +142,7 @@ def test_an_error_shows_the_beginning_of_a_value_and_never_all_of_it() -> None:
     for arguments in ({"parts": "x" * 10**6}, {"parts": [], "limit": ["y" * 10**6]}):
         with pytest.raises(InvalidInput) as caught:
             parse_object(PARTS, arguments)
-        assert len(json.dumps(caught.value.envelope())) < 1_000
+        assert len(json.dumps(caught.value.to_envelope())) < 1_000
 
 
 def test_optional_values_may_be_null() -> None:
@@ -173,7 +173,7 @@ def test_what_is_written_is_read_again(part: Part) -> None:
 
 
 def test_a_result_type_has_a_schema_of_its_own() -> None:
-    assert value_schema(list[Part])["items"]["properties"]["from"]["type"] == "string"
+    assert build_value_schema(list[Part])["items"]["properties"]["from"]["type"] == "string"
 
 
 Word = Annotated[str, Field(max_length=5)]
@@ -184,15 +184,15 @@ class Change(Value):
 
 
 CHANGES = (
-    parameter(
+    build_parameter(
         "colours",
         Annotated[list[Literal["red", "blue"]], Field("Which.", one_or_more=True)] | None,
         None,
     ),
-    parameter("tags", Annotated[Change | list[Word], Field("New ones.")] | None, None),
-    parameter("since", Annotated[int, Field("Not before.", moment=True)] | None, None),
-    parameter("share", Annotated[float, Field(ge=0, le=0.5)], 0.1),
-    parameter("extra", Annotated[dict[str, Any], Field(max_length=50)] | None, None),
+    build_parameter("tags", Annotated[Change | list[Word], Field("New ones.")] | None, None),
+    build_parameter("since", Annotated[int, Field("Not before.", moment=True)] | None, None),
+    build_parameter("share", Annotated[float, Field(ge=0, le=0.5)], 0.1),
+    build_parameter("extra", Annotated[dict[str, Any], Field(max_length=50)] | None, None),
 )
 
 
@@ -204,7 +204,7 @@ def test_a_list_may_be_given_as_its_only_item() -> None:
     assert changed(colours="red")["colours"] == ["red"]
     assert changed(colours=["red", "blue"])["colours"] == ["red", "blue"]
     word = {"type": "string", "enum": ["red", "blue"]}
-    assert object_schema(CHANGES)["properties"]["colours"] == {
+    assert build_object_schema(CHANGES)["properties"]["colours"] == {
         "oneOf": [word, {"type": "array", "items": word}],
         "description": "Which.",
     }
@@ -214,7 +214,7 @@ def test_a_union_takes_each_of_its_forms_and_advertises_the_first() -> None:
     assert changed(tags={"add": ["a"]})["tags"] == Change(["a"])
     assert changed(tags=["a"])["tags"] == ["a"]
     assert changed(tags=None)["tags"] is None
-    assert object_schema(CHANGES)["properties"]["tags"] == {
+    assert build_object_schema(CHANGES)["properties"]["tags"] == {
         "type": "object",
         "properties": {"add": {"type": "array", "items": {"type": "string"}}},
         "description": "New ones.",
@@ -232,7 +232,7 @@ def test_a_union_takes_each_of_its_forms_and_advertises_the_first() -> None:
 )
 def test_a_moment_is_text_outside_and_microseconds_inside(text: str, moment: int) -> None:
     assert changed(since=text)["since"] == moment
-    schema = object_schema(CHANGES)["properties"]["since"]
+    schema = build_object_schema(CHANGES)["properties"]["since"]
     assert schema == {"type": "string", "format": "date-time", "description": "Not before."}
 
 
@@ -277,7 +277,7 @@ def test_objects_are_taken_as_they_are_unless_they_are_bottomless() -> None:
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**60), 10**400])
 def test_a_whole_number_past_what_json_can_carry_is_refused(number: int) -> None:
     with pytest.raises(InvalidInput):
-        parse_object((parameter("n", int),), {"n": number})
+        parse_object((build_parameter("n", int),), {"n": number})
 
 
 @given(
@@ -354,7 +354,7 @@ def test_types_are_looked_at_for_the_first_value_only(monkeypatch: pytest.Monkey
         return get_origin(annotation)
 
     monkeypatch.setattr("everkept.tools.schema.get_origin", look)
-    parse = object_parser((parameter("wholes", list[Whole]),))
+    parse = build_object_parser((build_parameter("wholes", list[Whole]),))
     part = {"from": "a", "notes": ["x"], "weight": 1}
     whole = {"parts": [part, part], "names": ["n"], "facets": {}, "anything": 1, "best": part}
     for number in range(3):

@@ -2,10 +2,10 @@ from typing import Annotated
 
 import pytest
 
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import InvalidInput
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Result, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolResult, tool
 from everkept.values import Value
 
 
@@ -21,9 +21,9 @@ class Told(Value):
         return self.message
 
 
-class Greetings(Family):
+class Greetings(ToolFamily):
     @tool()
-    async def greet(self, call: Call, name: Annotated[str, Field("Whom.")]) -> Greeting:
+    async def greet(self, call: ToolCall, name: Annotated[str, Field("Whom.")]) -> Greeting:
         """Say hello."""
         return Greeting(f"{call.session.client} greets {name}")
 
@@ -36,16 +36,16 @@ class Greetings(Family):
         """An ordinary method."""
 
 
-def call(name: str) -> Call:
-    return Call(Session(client="Ada"), name)
+def call(name: str) -> ToolCall:
+    return ToolCall(Session(client="Ada"), name)
 
 
 def test_marked_methods_become_tools_in_their_order() -> None:
-    assert [item.name for item in Greetings().tools()] == ["greet", "silence"]
+    assert [item.name for item in Greetings().list_tools()] == ["greet", "silence"]
 
 
 def test_a_tool_is_described_by_its_method() -> None:
-    greet, silence = Greetings().tools()
+    greet, silence = Greetings().list_tools()
     assert greet.description == "Say hello."
     assert list(greet.input_schema["properties"]) == ["name"]
     assert greet.annotations["readOnlyHint"] is True
@@ -56,9 +56,9 @@ def test_a_tool_is_described_by_its_method() -> None:
 
 
 async def test_running_a_tool_checks_its_arguments_and_hands_over_the_call() -> None:
-    greet, _ = Greetings().tools()
+    greet, _ = Greetings().list_tools()
     result = await greet.run(call("greet"), {"name": "Bob"})
-    assert result.structured == {"words": "Ada greets Bob"}
+    assert result.facts == {"words": "Ada greets Bob"}
     assert result.text == '{"words":"Ada greets Bob"}'
     with pytest.raises(InvalidInput):
         await greet.run(call("greet"), {"nam": "Bob"})
@@ -67,24 +67,24 @@ async def test_running_a_tool_checks_its_arguments_and_hands_over_the_call() -> 
 
 
 async def test_a_sentence_is_the_text_and_its_facts_are_structured() -> None:
-    _, silence = Greetings().tools()
+    _, silence = Greetings().list_tools()
     result = await silence.run(call("silence"), {})
-    assert (result.structured, result.text) == ({"message": "Silence."}, "Silence.")
+    assert (result.facts, result.text) == ({"message": "Silence."}, "Silence.")
 
 
 async def test_json_that_a_tool_has_already_is_passed_on_and_read_only_when_asked_for() -> None:
-    class Reader(Family):
+    class Reader(ToolFamily):
         @tool()
-        async def read(self) -> Annotated[Result, Greeting]:
+        async def read(self) -> Annotated[ToolResult, Greeting]:
             """Read what was said."""
-            return Result(encoded='{"words":"Hello"}')
+            return ToolResult(encoded='{"words":"Hello"}')
 
-    [read] = Reader().tools()
-    greet, _ = Greetings().tools()
+    [read] = Reader().list_tools()
+    greet, _ = Greetings().list_tools()
     assert read.output_schema == greet.output_schema
     result = await read.run(call("read"), {})
-    assert result.text == result.encoded == '{"words":"Hello"}'
-    assert result.structured == {"words": "Hello"}
+    assert result.text == result.facts_json == '{"words":"Hello"}'
+    assert result.facts == {"words": "Hello"}
 
 
 async def test_the_method_stays_an_ordinary_method() -> None:
@@ -92,7 +92,7 @@ async def test_the_method_stays_an_ordinary_method() -> None:
 
 
 def test_the_output_schema_admits_the_error_envelope_too() -> None:
-    greet, _ = Greetings().tools()
+    greet, _ = Greetings().list_tools()
     assert greet.output_schema is not None
     own, envelope = greet.output_schema["anyOf"]
     assert "words" in own["properties"]

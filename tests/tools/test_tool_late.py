@@ -1,17 +1,17 @@
 import pytest
 
-from everkept.core.sessions import Call
+from everkept.core.sessions import ToolCall
 from everkept.errors import Conflict, NotFound
-from everkept.tools.tool import Effect, LateToolset, Tool, filtered, tool_from_method
+from everkept.tools.tool import Effect, LateToolset, Tool, build_tool, select_tools
 
 FAMILIES = {"a1": "a", "a2": "a", "b1": "b", "wrong": "b"}
 
 
 def made(name: str, *aliases: str) -> Tool:
-    async def run(call: Call) -> None: ...
+    async def run(call: ToolCall) -> None: ...
 
     run.__name__ = name
-    tool = tool_from_method(run, Effect.READS)
+    tool = build_tool(run, Effect.READS)
     return Tool(name, "", {}, tool.run, aliases=aliases)
 
 
@@ -42,7 +42,10 @@ def test_a_listing_has_all_in_their_order() -> None:
     toolset = Makers().toolset
     assert [tool.name for tool in toolset] == ["a1", "a3", "b1"]
     assert len(toolset) == 3
-    assert [tool.name for tool in filtered(toolset, lambda tool: tool.name != "a1")] == ["a3", "b1"]
+    assert [tool.name for tool in select_tools(toolset, lambda tool: tool.name != "a1")] == [
+        "a3",
+        "b1",
+    ]
 
 
 def test_a_name_that_no_family_is_known_for_is_found_too() -> None:

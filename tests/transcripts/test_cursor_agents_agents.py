@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.times import parsed
-from everkept.transcripts.cursor_agents import CursorFormat, text_events
-from everkept.transcripts.documents import LineTranscript, WholeTranscript
+from everkept.core.times import parse_time
+from everkept.transcripts.cursor_agents import CursorFormat, parse_text
+from everkept.transcripts.documents import DocumentTranscript, LineTranscript
 from examples import examples
 from transcript_replay import SAMPLES, Replay, expected, replayed, written
 
@@ -66,7 +66,7 @@ def test_the_sample_is_a_question_and_an_answer() -> None:
 def test_the_time_is_that_of_the_tag(tag: str, iso: str, tmp_path: Path) -> None:
     asked = f"<timestamp>{tag}</timestamp>\n<user_query>\nWhy?\n</user_query>"
     [turn] = read(tmp_path, user(asked)).turns.values()
-    assert turn.at == parsed(iso)
+    assert turn.at == parse_time(iso)
 
 
 def test_a_spelled_time_without_a_zone_is_that_of_the_machine(tmp_path: Path) -> None:
@@ -215,9 +215,9 @@ Thanks
 """
 
 
-def older(path: Path, content: str) -> WholeTranscript:
+def older(path: Path, content: str) -> DocumentTranscript:
     path.write_text(content, encoding="utf-8")
-    return WholeTranscript(path, "cursor", text_events)
+    return DocumentTranscript(path, "cursor", parse_text)
 
 
 def test_the_older_text_is_read_by_its_headings(tmp_path: Path) -> None:
@@ -292,12 +292,12 @@ def test_no_shape_of_a_field_is_an_error(role: Any, content: Any, rest: Any) -> 
         form.take({"role": each, "message": {"content": content}}, 1)
         form.take({"role": each, "message": {"content": [block, content]}}, 1)
         form.take({"role": each, "message": rest}, 2)
-    form.pending()
+    form.list_open_turns()
     form.take({"type": "turn_ended", "error": rest}, 3)
-    assert json.loads(json.dumps(form.state())) == form.state()
+    assert json.loads(json.dumps(form.get_state())) == form.get_state()
 
 
 @given(st.binary(max_size=200) | st.text(alphabet="user:\n<timestamp>/[]").map(str.encode))
 def test_no_bytes_of_an_older_text_are_an_error(raw: bytes) -> None:
-    events, skipped = text_events(Path("a.txt"), b"user:\n" + raw)
+    events, skipped = parse_text(Path("a.txt"), b"user:\n" + raw)
     assert events or skipped

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from editor_actors import opened, put
 from everkept.errors import Unavailable
-from everkept.transcripts.cursor_editor import Database, TooLarge
-from everkept.transcripts.source_programs import LARGEST_VALUE
+from everkept.transcripts.cursor_editor import CursorDatabase, OversizedValue
+from everkept.transcripts.source_programs import MAX_VALUE_BYTES
 from examples import examples
 from processes import acting
 
@@ -22,22 +22,22 @@ def seen(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def made(path: Path, *, ahead: bool = False, **rows: object) -> Database:
+def made(path: Path, *, ahead: bool = False, **rows: object) -> CursorDatabase:
     connection = opened(path, ahead=ahead)
     put(connection, rows)
     connection.close()
-    return Database(path)
+    return CursorDatabase(path)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_values_come_in_the_order_of_the_keys(ahead: bool, tmp_path: Path) -> None:
     database = made(tmp_path / "state.vscdb", ahead=ahead, a="1", b=b"\xff2", c=None)
-    assert list(database.values(["b", "a", "c", "d"])) == [b"\xff2", b"1", None, None]
+    assert list(database.read_values(["b", "a", "c", "d"])) == [b"\xff2", b"1", None, None]
 
 
 def test_keys_are_those_with_the_beginning(tmp_path: Path) -> None:
     rows = {"a:1": "x", "a:2": "x", "a;": "x", "b:1": "x", "a": "x"}
-    assert made(tmp_path / "state.vscdb", **rows).keys("a:") == ["a:1", "a:2"]
+    assert made(tmp_path / "state.vscdb", **rows).list_keys("a:") == ["a:1", "a:2"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -45,8 +45,8 @@ def test_a_reading_leaves_no_trace(ahead: bool, tmp_path: Path) -> None:
     database = made(tmp_path / "state.vscdb", ahead=ahead, a="1")
     before = seen(tmp_path)
     assert list(before) == ["state.vscdb"]
-    assert database.keys("a") == ["a"]
-    assert list(database.values(["a"])) == [b"1"]
+    assert database.list_keys("a") == ["a"]
+    assert list(database.read_values(["a"])) == [b"1"]
     assert seen(tmp_path) == before
 
 
@@ -57,7 +57,7 @@ def test_what_is_written_meanwhile_is_read_without_a_trace(tmp_path: Path) -> No
             assert editor.ask() == count
             before = seen(tmp_path)
             assert list(before) == ["state.vscdb", "state.vscdb-shm", "state.vscdb-wal"]
-            keys = Database(path).keys("bubbleId:c1:")
+            keys = CursorDatabase(path).list_keys("bubbleId:c1:")
             assert keys == [f"bubbleId:c1:b{place}" for place in range(count)]
             assert seen(tmp_path) == before
 
@@ -68,7 +68,7 @@ def test_what_an_editor_left_that_was_killed_is_read_without_a_trace(tmp_path: P
         assert editor.ask() == 1
         editor.kill()
     before = seen(tmp_path)
-    assert Database(path).keys("bubbleId:") == ["bubbleId:c1:b0"]
+    assert CursorDatabase(path).list_keys("bubbleId:") == ["bubbleId:c1:b0"]
     assert seen(tmp_path) == before
 
 
@@ -83,41 +83,43 @@ def test_a_database_that_would_have_to_be_mended_is_left_alone(tmp_path: Path) -
             shutil.copy(path.with_name(name), copy / name)
     before = seen(copy)
     with pytest.raises(Unavailable):
-        Database(copy / "state.vscdb").keys("bubbleId:")
+        CursorDatabase(copy / "state.vscdb").list_keys("bubbleId:")
     assert seen(copy) == before
 
 
 def test_a_value_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    database = made(tmp_path / "state.vscdb", a=b"x" * LARGEST_VALUE, b=b"x" * (LARGEST_VALUE + 1))
-    fits, too_large = database.values(["a", "b"])
+    database = made(
+        tmp_path / "state.vscdb", a=b"x" * MAX_VALUE_BYTES, b=b"x" * (MAX_VALUE_BYTES + 1)
+    )
+    fits, too_large = database.read_values(["a", "b"])
     assert isinstance(fits, bytes)
-    assert isinstance(too_large, TooLarge)
+    assert isinstance(too_large, OversizedValue)
 
 
 def test_without_the_table_there_are_no_keys_and_no_values(tmp_path: Path) -> None:
     connection = opened(tmp_path / "state.vscdb")
     connection.execute("DROP TABLE cursorDiskKV")
     connection.close()
-    database = Database(tmp_path / "state.vscdb")
-    assert database.keys("a") is None
-    assert list(database.values(["a"])) == [None]
+    database = CursorDatabase(tmp_path / "state.vscdb")
+    assert database.list_keys("a") is None
+    assert list(database.read_values(["a"])) == [None]
 
 
 def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "state.vscdb"
     path.write_bytes(b"no database at all, but long enough" * 100)
     with pytest.raises(Unavailable):
-        Database(path).keys("a")
+        CursorDatabase(path).list_keys("a")
 
 
 def test_a_file_that_is_gone_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        Database(tmp_path / "state.vscdb").keys("a")
+        CursorDatabase(tmp_path / "state.vscdb").list_keys("a")
 
 
 def test_a_change_while_it_is_read_as_fixed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "state.vscdb"
-    values = made(path, ahead=True, a="1", b="2").values(["a", "b"])
+    values = made(path, ahead=True, a="1", b="2").read_values(["a", "b"])
     assert next(values) == b"1"
     os.utime(path, ns=(1, 1))
     with pytest.raises(Unavailable):
@@ -136,5 +138,5 @@ def test_damage_is_unavailable_or_not_seen(
     raw[start : start + len(damage)] = damage
     (folder / "state.vscdb").write_bytes(raw)
     with suppress(Unavailable):
-        database.keys("a")
-        list(database.values(["a", "b"]))
+        database.list_keys("a")
+        list(database.read_values(["a", "b"]))

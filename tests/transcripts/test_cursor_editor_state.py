@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editor_actors import conversation, opened, put
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.core.transcripts import Transcript
 from everkept.errors import Unavailable
-from everkept.transcripts.cursor_editor import composers
-from everkept.transcripts.source_programs import LARGEST_VALUE
+from everkept.transcripts.cursor_editor import list_composers
+from everkept.transcripts.source_programs import MAX_VALUE_BYTES
 from examples import examples
 from processes import acting
 from transcript_replay import Replay, replayed
@@ -33,7 +33,7 @@ def stored(folder: Path, rows: dict[str, Any]) -> list[Transcript]:
     connection = opened(path)
     put(connection, rows)
     connection.close()
-    return composers(path)
+    return list_composers(path)
 
 
 def read(folder: Path, *bubbles: Any, **more: Any) -> Replay:
@@ -73,9 +73,9 @@ def test_turns_hold_what_the_database_knows(tmp_path: Path) -> None:
     assert replay.titles == {"c1": "The cart"}
     assert replay.texts == ["Fix it", "I look.", "Done."]
     question, answer, _ = replay.turns.values()
-    assert (question.author, question.at) == ("user", parsed("2026-03-02T11:00:01Z"))
+    assert (question.author, question.at) == ("user", parse_time("2026-03-02T11:00:01Z"))
     assert (question.project, question.branch) == ("/home/ada/a b", "main")
-    assert (answer.author, answer.at) == ("assistant", parsed("2026-03-02T11:00:02Z"))
+    assert (answer.author, answer.at) == ("assistant", parse_time("2026-03-02T11:00:02Z"))
     assert (answer.model, answer.project) == ("model-z", "/home/ada/a b")
     assert (answer.tools, answer.files) == (("read_file",), ("cart.py",))
     assert replay.skipped == {}
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
     rows["bubbleId:c1:b0"] = None
     rows["bubbleId:c1:b1"] = "no JSON"
     rows["bubbleId:c1:b2"] = b"\x00\xff"
-    rows["bubbleId:c1:b3"] = b" " * (LARGEST_VALUE + 1)
+    rows["bubbleId:c1:b3"] = b" " * (MAX_VALUE_BYTES + 1)
     rows["bubbleId:c1:b4"] = {"type": 9, "text": "?"}
     [transcript] = stored(tmp_path, rows)
     replay = replayed(transcript)
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("no JSON", "value that is no JSON"), (b" " * (LARGEST_VALUE + 1), "value over 8 MiB")],
+    [("no JSON", "value that is no JSON"), (b" " * (MAX_VALUE_BYTES + 1), "value over 8 MiB")],
 )
 def test_a_conversation_that_cannot_be_read_is_counted(
     value: object, reason: str, tmp_path: Path
@@ -160,13 +160,13 @@ def test_a_database_without_conversations_is_counted(tmp_path: Path) -> None:
     connection = opened(tmp_path / "state.vscdb")
     connection.execute("DROP TABLE cursorDiskKV")
     connection.close()
-    [transcript] = composers(tmp_path / "state.vscdb")
+    [transcript] = list_composers(tmp_path / "state.vscdb")
     assert replayed(transcript).skipped == {"database without conversations": 1}
 
 
 def test_a_database_that_cannot_be_read_says_so_when_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "state.vscdb").write_bytes(b"this is no database" * 100)
-    [transcript] = composers(tmp_path / "state.vscdb")
+    [transcript] = list_composers(tmp_path / "state.vscdb")
     assert transcript.name == str(tmp_path / "state.vscdb")
     with pytest.raises(Unavailable):
         replayed(transcript)
@@ -175,7 +175,7 @@ def test_a_database_that_cannot_be_read_says_so_when_it_is_read(tmp_path: Path) 
 def test_long_conversations_come_in_portions(tmp_path: Path) -> None:
     bubbles = [bubble for n in range(150) for bubble in (asked(f"Q{n}"), answered(f"A{n}"))]
     [transcript] = stored(tmp_path, conversation("c1", *bubbles))
-    portions = list(transcript.portions(None))
+    portions = list(transcript.read_portions(None))
     assert len(portions) > 3
     assert all(len(portion.events) <= 66 for portion in portions)
     assert portions[-1].done == transcript.size
@@ -187,7 +187,7 @@ def test_long_conversations_come_in_portions(tmp_path: Path) -> None:
 def test_a_large_conversation_is_not_held_at_once(tmp_path: Path) -> None:
     bubbles = [asked(f"{n}" * 400_000) for n in range(1, 9)]
     [transcript] = stored(tmp_path, conversation("c1", *bubbles))
-    assert [len(portion.events) for portion in transcript.portions(None)] == [3, 3, 2]
+    assert [len(portion.events) for portion in transcript.read_portions(None)] == [3, 3, 2]
 
 
 def test_an_edited_conversation_is_read_again(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_conversation_is_followed_while_the_editor_writes(tmp_path: Path) -> N
     with acting("editor_actors:keep_writing", path) as editor:
         for count in range(1, 8):
             assert editor.ask() == count
-            [transcript] = composers(path)
+            [transcript] = list_composers(path)
             assert transcript.size == count
             assert replay.read(transcript).texts == [f"message {n}" for n in range(count)]
 
@@ -228,7 +228,7 @@ def test_reading_on_as_it_grows_gives_what_one_reading_gives(
     for shown in (bubbles[:cut], bubbles):
         for transcript in stored(folder, conversation("c1", *shown)):
             replay.read(transcript)
-    once = [replayed(transcript) for transcript in composers(folder / "state.vscdb")]
+    once = [replayed(transcript) for transcript in list_composers(folder / "state.vscdb")]
     assert replay.turns == (once[0].turns if once else {})
 
 
@@ -271,7 +271,7 @@ def test_what_was_edited_or_answered_anew_takes_the_place_of_what_was_there(
     new = asked("other") if kept % 2 == 0 else answered("other")
     changed = {"composerData:c1": head | {"fullConversationHeadersOnly": headers}}
     [transcript] = stored(tmp_path, changed | {"bubbleId:c1:new": new})
-    portions = list(transcript.portions(replay.mark))
+    portions = list(transcript.read_portions(replay.mark))
     assert (portions[0].is_anew, portions[-1].is_last) == (kept < 4, True)
     replay.read(transcript)
     assert replay.texts == [each["text"] for each in said[:kept]] + ["other"]

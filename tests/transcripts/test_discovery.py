@@ -9,7 +9,7 @@ from editor_actors import conversation, opened, put
 from everkept.core.transcripts import Transcripts
 from everkept.errors import InvalidInput, NotFound
 from everkept.transcripts.discovery import MachineTranscripts
-from everkept.transcripts.source_programs import SOURCES, ClientFolders, client_folders
+from everkept.transcripts.source_programs import SOURCES, ClientFolders, get_client_folders
 from transcript_replay import SAMPLES, replayed
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -26,7 +26,7 @@ SAMPLE_OF = {
 
 
 def folders(home: Path) -> ClientFolders:
-    return client_folders({}, home, "linux")
+    return get_client_folders({}, home, "linux")
 
 
 def machine(home: Path) -> Transcripts:
@@ -46,18 +46,18 @@ def placed(home: Path, *names: str) -> list[Path]:
 
 
 def names(found: Transcripts, *sources: str) -> list[str]:
-    return [transcript.name for transcript in found.found(sources)]
+    return [transcript.name for transcript in found.find_transcripts(sources)]
 
 
 def test_a_machine_without_programs_has_no_transcripts(tmp_path: Path) -> None:
     assert machine(tmp_path).sources == SOURCES
-    assert machine(tmp_path).found() == []
+    assert machine(tmp_path).find_transcripts() == []
 
 
 def test_all_programs_are_looked_for_oldest_first(tmp_path: Path) -> None:
     order = [CURSOR, CLAUDE, GEMINI, CODEX]
     paths = placed(tmp_path, *order)
-    found = machine(tmp_path).found()
+    found = machine(tmp_path).find_transcripts()
     assert [transcript.name for transcript in found] == [str(path) for path in paths]
     assert [transcript.source for transcript in found] == [
         "cursor",
@@ -70,7 +70,7 @@ def test_all_programs_are_looked_for_oldest_first(tmp_path: Path) -> None:
 
 def test_only_the_sources_that_are_asked_for_are_looked_for(tmp_path: Path) -> None:
     placed(tmp_path, CURSOR, CLAUDE, GEMINI, CODEX)
-    found = machine(tmp_path).found(["codex", "gemini"])
+    found = machine(tmp_path).find_transcripts(["codex", "gemini"])
     assert [transcript.source for transcript in found] == ["gemini", "codex"]
 
 
@@ -100,7 +100,7 @@ def test_other_files_are_passed_by(tmp_path: Path) -> None:
         ".cursor/projects/shop/mcps/a.jsonl",
         ".cursor/chats/0123/one/store.db",
     )
-    assert machine(tmp_path).found() == []
+    assert machine(tmp_path).find_transcripts() == []
 
 
 def test_of_two_forms_of_a_session_one_is_read(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_of_a_conversation_that_the_editor_has_twice_the_database_comes_first(
     connection = opened(folders(tmp_path).cursor_user / "globalStorage" / "state.vscdb")
     put(connection, conversation(SESSION, {"type": 1, "text": "Hello"}, createdAt=created))
     connection.close()
-    first, second = machine(tmp_path).found()
+    first, second = machine(tmp_path).find_transcripts()
     assert first.name.endswith(f"#{SESSION}")
     assert second.name == str(file)
     readings = [replayed(transcript).turns.values() for transcript in (first, second)]
@@ -150,11 +150,11 @@ def test_a_database_that_has_not_changed_is_not_gone_through_again(tmp_path: Pat
     connection = opened(folders(tmp_path).cursor_user / "globalStorage" / "state.vscdb", ahead=True)
     put(connection, conversation("c1", {"type": 1, "text": "Hello"}))
     found = machine(tmp_path)
-    [first] = found.found()
-    [again] = found.found()
+    [first] = found.find_transcripts()
+    [again] = found.find_transcripts()
     assert again is first
     put(connection, conversation("c1", {"type": 1, "text": "Hello"}, {"type": 2, "text": "Hi"}))
-    [changed] = found.found()
+    [changed] = found.find_transcripts()
     assert changed is not first
     assert changed.size == 2
     connection.close()
@@ -164,10 +164,10 @@ def test_a_file_is_as_large_as_it_was_when_it_was_found(tmp_path: Path) -> None:
     """So that whatever comes later makes it another, and it is looked at once."""
     [path] = placed(tmp_path, CLAUDE)
     size = path.stat().st_size
-    [transcript] = machine(tmp_path).found()
+    [transcript] = machine(tmp_path).find_transcripts()
     path.write_bytes(path.read_bytes() + b"\n")
     assert transcript.size == size
-    [transcript] = machine(tmp_path).found()
+    [transcript] = machine(tmp_path).find_transcripts()
     assert transcript.size == size + 1
 
 
@@ -200,7 +200,7 @@ def test_the_folder_of_a_program_may_be_a_link(tmp_path: Path) -> None:
     placed(tmp_path / "dotfiles", CLAUDE)
     (tmp_path / "home").mkdir()
     linked(tmp_path / "home" / ".claude", tmp_path / "dotfiles" / ".claude")
-    assert len(machine(tmp_path / "home").found()) == 1
+    assert len(machine(tmp_path / "home").find_transcripts()) == 1
 
 
 def linked(path: Path, target: Path) -> None:
@@ -214,7 +214,7 @@ def linked(path: Path, target: Path) -> None:
 
 def test_a_named_file_is_read_by_the_source_that_is_given(tmp_path: Path) -> None:
     [path] = placed(tmp_path, "any.name")
-    [transcript] = machine(tmp_path).found(["gemini"], [path])
+    [transcript] = machine(tmp_path).find_transcripts(["gemini"], [path])
     assert (transcript.source, transcript.name) == ("gemini", str(path.resolve()))
 
 
@@ -232,7 +232,7 @@ def test_a_named_file_is_read_by_the_source_that_is_given(tmp_path: Path) -> Non
 def test_the_source_of_a_named_file_is_told_by_its_content(
     sample: str, source: str, sources: tuple[str, ...], tmp_path: Path
 ) -> None:
-    [transcript] = machine(tmp_path).found(sources, [SAMPLES / sample])
+    [transcript] = machine(tmp_path).find_transcripts(sources, [SAMPLES / sample])
     assert transcript.source == source
     assert replayed(transcript).turns
 
@@ -240,7 +240,7 @@ def test_the_source_of_a_named_file_is_told_by_its_content(
 def test_plain_lines_are_told_by_their_fields(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     path.write_text('\n{"session": "s", "author": "a", "text": "t"}\n', encoding="utf-8")
-    [transcript] = machine(tmp_path).found((), [path])
+    [transcript] = machine(tmp_path).find_transcripts((), [path])
     assert transcript.source == "jsonl"
 
 
@@ -248,39 +248,43 @@ def test_a_named_database_is_all_of_its_conversations(tmp_path: Path) -> None:
     connection = opened(tmp_path / "copy.vscdb")
     put(connection, conversation("c1", {"type": 1}) | conversation("c2", {"type": 1}))
     connection.close()
-    assert len(machine(tmp_path).found((), [tmp_path / "copy.vscdb"])) == 2
+    assert len(machine(tmp_path).find_transcripts((), [tmp_path / "copy.vscdb"])) == 2
 
 
 def test_a_file_of_which_nothing_is_known_needs_its_source(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text('{"note": 1}\nnothing\n', encoding="utf-8")
     with pytest.raises(InvalidInput) as caught:
-        machine(tmp_path).found((), [path])
+        machine(tmp_path).find_transcripts((), [path])
     assert caught.value.facts["allowed"] == list(SOURCES)
 
 
 def test_a_file_of_another_source_than_those_given_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        machine(tmp_path).found(["codex", "gemini"], [SAMPLES / "claude_code_session.jsonl"])
+        machine(tmp_path).find_transcripts(
+            ["codex", "gemini"], [SAMPLES / "claude_code_session.jsonl"]
+        )
 
 
 def test_a_source_that_there_is_not_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
-        machine(tmp_path).found(["claude"])
+        machine(tmp_path).find_transcripts(["claude"])
     assert caught.value.facts["allowed"] == list(SOURCES)
 
 
 def test_plain_lines_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        machine(tmp_path).found(["jsonl"])
+        machine(tmp_path).find_transcripts(["jsonl"])
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "nul\0.jsonl", "~nobody-of-this-name/x"])
 def test_a_file_that_is_not_there_is_not_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        machine(tmp_path).found(["jsonl"], [tmp_path / name if name[0] != "~" else Path(name)])
+        machine(tmp_path).find_transcripts(
+            ["jsonl"], [tmp_path / name if name[0] != "~" else Path(name)]
+        )
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        machine(tmp_path).found(["jsonl"], [tmp_path])
+        machine(tmp_path).find_transcripts(["jsonl"], [tmp_path])

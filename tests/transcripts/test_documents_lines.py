@@ -36,7 +36,7 @@ class Talk:
         if name == "_":
             self.skipped["silent"] += 1
             return []
-        events = self.pending() if name != self._name else []
+        events = self.list_open_turns() if name != self._name else []
         if name != self._name:
             self._closed += len(events)
             self._open = []
@@ -45,14 +45,14 @@ class Talk:
             self._open.append(text)
         return events
 
-    def pending(self) -> list[Event]:
+    def list_open_turns(self) -> list[Event]:
         text = " ".join(self._open)
         return [Turn(f"{self._closed}", "talk", self._name, text)] if self._open else []
 
-    def session_of(self, record: Mapping[str, Any]) -> str:
+    def get_session(self, record: Mapping[str, Any]) -> str:
         return str(record.get("session", "talk"))
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         return {"closed": self._closed}
 
 
@@ -92,25 +92,25 @@ def test_a_turn_that_is_open_at_the_end_comes_again_when_it_has_grown(tmp_path: 
 def test_nothing_new_is_still_one_portion_with_the_same_mark(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(said("a"), said("-")))
     mark = read(path, Talk).mark
-    [portion] = transcript(path).portions(mark)
+    [portion] = transcript(path).read_portions(mark)
     assert (portion.events, portion.mark, portion.done) == ((), mark, path.stat().st_size)
 
 
 def test_a_portion_holds_so_many_turns_at_most(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n)) for n in range(200))))
-    portions = list(transcript(path).portions(None))
+    portions = list(transcript(path).read_portions(None))
     assert [len(portion.events) for portion in portions] == [64, 64, 64, 8]
     assert [portion.done for portion in portions] == sorted(portion.done for portion in portions)
 
 
 def test_a_portion_ends_where_its_text_is_long(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n), "x" * 300_000) for n in range(9))))
-    assert [len(portion.events) for portion in transcript(path).portions(None)] == [4, 4, 1]
+    assert [len(portion.events) for portion in transcript(path).read_portions(None)] == [4, 4, 1]
 
 
 def test_what_says_nothing_comes_in_portions_too(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*({"noise": "x" * MEBIBYTE} for _ in range(9))))
-    portions = list(transcript(path).portions(None))
+    portions = list(transcript(path).read_portions(None))
     assert [len(portion.events) for portion in portions] == [0, 0, 0]
     assert portions[0].mark["line"] == 4
     assert sum(portion.skipped["silent"] for portion in portions) == 9
@@ -214,7 +214,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n), "x" * 20_000) for n in range(1_000))))
     tracemalloc.start()
     try:
-        turns = sum(len(portion.events) for portion in transcript(path).portions(None))
+        turns = sum(len(portion.events) for portion in transcript(path).read_portions(None))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -240,14 +240,14 @@ def test_a_file_that_is_not_the_same_any_more_is_read_from_its_start(
 
 def test_a_reading_says_that_it_began_anew_and_that_it_ended(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n)) for n in range(200))))
-    first = list(transcript(path).portions(None))
+    first = list(transcript(path).read_portions(None))
     assert [(part.is_anew, part.is_last) for part in first] == [(False, False)] * 3 + [
         (False, True)
     ]
-    again = list(transcript(path).portions(first[1].mark))
+    again = list(transcript(path).read_portions(first[1].mark))
     assert [(part.is_anew, part.is_last) for part in again] == [(False, False), (False, True)]
     path.write_bytes(jsonl(*(said(f"new {n}") for n in range(70))))
-    anew = list(transcript(path).portions(first[1].mark))
+    anew = list(transcript(path).read_portions(first[1].mark))
     assert [(part.is_anew, part.is_last) for part in anew] == [(True, False), (False, True)]
 
 
@@ -257,7 +257,7 @@ def test_a_file_that_holds_nothing_any_more_takes_nothing_back(size: int, tmp_pa
     path = made(tmp_path, jsonl(said("a"), said("b"), said("-")))
     kept = read(path, Talk)
     path.write_bytes((b"\0" * 1023 + b"\n") * size)
-    assert not any(portion.is_anew for portion in transcript(path).portions(kept.mark))
+    assert not any(portion.is_anew for portion in transcript(path).read_portions(kept.mark))
     assert len(kept.read(transcript(path)).turns) == 2
 
 
@@ -312,7 +312,7 @@ def test_a_mark_that_makes_no_sense_is_none(
 def test_a_file_that_grows_while_it_is_read_is_read_to_its_new_end(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n)) for n in range(70))))
     keys: set[str] = set()
-    for count, portion in enumerate(transcript(path).portions(None)):
+    for count, portion in enumerate(transcript(path).read_portions(None)):
         keys.update(event.key for event in portion.events if isinstance(event, Turn))
         if count < 3:
             with path.open("ab") as file:
@@ -333,13 +333,13 @@ def test_a_file_that_is_gone_or_is_none_is_unavailable(tmp_path: Path) -> None:
     gone = transcript(tmp_path / "gone.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(Unavailable):
-        list(gone.portions(None))
+        list(gone.read_portions(None))
     with pytest.raises(Unavailable):
         assert gone.size
     with pytest.raises(Unavailable):
         assert gone.modified
     with pytest.raises(Unavailable) as refused:
-        list(transcript(tmp_path / "folder.jsonl").portions(None))
+        list(transcript(tmp_path / "folder.jsonl").read_portions(None))
     assert refused.value.facts == {"path": str(tmp_path / "folder.jsonl")}
 
 
@@ -353,7 +353,7 @@ def test_a_compressed_file_is_read_like_a_plain_one(tmp_path: Path) -> None:
     path = made(tmp_path, frames, "talk.jsonl.zst")
     plain = read(made(tmp_path, data), Talk)
     kept = Replay()
-    while len(portions := list(transcript(path).portions(kept.mark))) > 1:
+    while len(portions := list(transcript(path).read_portions(kept.mark))) > 1:
         kept.read(transcript(path), portions=1)
     kept.read(transcript(path))
     assert (kept.turns, kept.mark) == (plain.turns, plain.mark)
@@ -409,7 +409,7 @@ def test_a_compressed_file_that_grows_without_measure_is_a_damaged_one(
     parts = [compressor.compress(jsonl(first, said("-")))]
     parts += [compressor.compress(piece) for _ in range(100)]
     path = made(tmp_path, b"".join([*parts, compressor.flush()]), "bomb.jsonl.zst")
-    portions = list(transcript(path).portions(None))
+    portions = list(transcript(path).read_portions(None))
     assert portions[-1].skipped == {"damaged file": 1}
     assert portions[-1].mark["offset"] < 90 * MEBIBYTE
 

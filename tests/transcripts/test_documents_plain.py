@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.transcripts.documents import LineTranscript, PlainFormat
 from transcript_replay import Replay, replayed, written
 
@@ -29,7 +29,7 @@ def test_a_line_is_a_turn_with_all_that_it_says(tmp_path: Path) -> None:
     extras = {"project": "/shop", "branch": "main", "files": ["a.py"], "tools": ["Read", "Read"]}
     [turn] = read(tmp_path, said(**extras)).turns.values()
     assert (turn.session, turn.author, turn.text) == ("s1", "Ada", "Hello")
-    assert turn.at == parsed("2026-03-02T11:00:00Z")
+    assert turn.at == parse_time("2026-03-02T11:00:00Z")
     assert (turn.project, turn.branch, turn.files, turn.tools) == (
         "/shop",
         "main",
@@ -63,7 +63,7 @@ def test_times_are_iso_or_counted_since_1970(
     written_time: object, iso: str, tmp_path: Path
 ) -> None:
     [turn] = read(tmp_path, said(timestamp=written_time)).turns.values()
-    assert turn.at == parsed(iso)
+    assert turn.at == parse_time(iso)
 
 
 def test_a_time_without_a_zone_is_that_of_the_machine(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_an_id_of_its_own_is_the_key(tmp_path: Path) -> None:
 
 def test_a_title_is_told_once(tmp_path: Path) -> None:
     path = written(tmp_path / "talk.jsonl", [said(title="Greetings"), said(title="Greetings")])
-    [portion] = transcript(path).portions(None)
-    assert [type(event).__name__ for event in portion.events] == ["Titled", "Turn", "Turn"]
+    [portion] = transcript(path).read_portions(None)
+    assert [type(event).__name__ for event in portion.events] == ["TitleEvent", "Turn", "Turn"]
 
 
 def test_the_state_stays_small_however_many_conversations_there_are(tmp_path: Path) -> None:
@@ -203,5 +203,5 @@ JSON = st.recursive(
 def test_no_shape_of_a_field_is_an_error(record: dict[str, Any]) -> None:
     form = PlainFormat(Path("talk.jsonl"), None)
     form.take(record, 1)
-    PlainFormat(Path("talk.jsonl"), form.state()).take(said(), 2)
+    PlainFormat(Path("talk.jsonl"), form.get_state()).take(said(), 2)
     PlainFormat(Path("talk.jsonl"), record).take(said(), 2)

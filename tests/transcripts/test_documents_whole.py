@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.transcripts import Event, Titled, Turn
+from everkept.core.transcripts import Event, TitleEvent, Turn
 from everkept.errors import Unavailable
-from everkept.transcripts.documents import WholeTranscript
-from everkept.transcripts.source_programs import LARGEST_DOCUMENT
+from everkept.transcripts.documents import DocumentTranscript
+from everkept.transcripts.source_programs import MAX_DOCUMENT_BYTES
 from transcript_replay import Replay, replayed
 
 
@@ -16,12 +16,12 @@ def words(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
     """Each word is a turn; a number is left out."""
     said = raw.decode().split()
     turns = [Turn(word, "s", "user", word) for word in said if not word.isdigit()]
-    return [Titled("s", path.name), *turns], Counter(number=len(said) - len(turns))
+    return [TitleEvent("s", path.name), *turns], Counter(number=len(said) - len(turns))
 
 
-def document(path: Path, *said: str) -> WholeTranscript:
+def document(path: Path, *said: str) -> DocumentTranscript:
     path.write_text(" ".join(said), encoding="utf-8")
-    return WholeTranscript(path, "gemini", words)
+    return DocumentTranscript(path, "gemini", words)
 
 
 def test_a_document_is_read_as_a_whole(tmp_path: Path) -> None:
@@ -39,14 +39,14 @@ def test_a_document_is_read_as_a_whole(tmp_path: Path) -> None:
 def test_reading_it_again_gives_nothing_new(tmp_path: Path) -> None:
     transcript = document(tmp_path / "a", "one", "two")
     replay = replayed(transcript)
-    [portion] = transcript.portions(replay.mark)
+    [portion] = transcript.read_portions(replay.mark)
     assert portion.events == ()
     assert portion.done == transcript.size
 
 
 def test_it_comes_in_portions_and_goes_on_behind_each(tmp_path: Path) -> None:
     transcript = document(tmp_path / "a", *(f"w{n}" for n in range(200)))
-    portions = list(transcript.portions(None))
+    portions = list(transcript.read_portions(None))
     assert len(portions) == 4
     for stop in range(len(portions)):
         assert Replay().read(transcript, stop).read(transcript).texts == replayed(transcript).texts
@@ -54,13 +54,13 @@ def test_it_comes_in_portions_and_goes_on_behind_each(tmp_path: Path) -> None:
 
 def test_a_document_over_the_limit_is_counted(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
-        file.truncate(LARGEST_DOCUMENT + 1)
-    replay = replayed(WholeTranscript(tmp_path / "a", "gemini", words))
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
+    replay = replayed(DocumentTranscript(tmp_path / "a", "gemini", words))
     assert (replay.texts, replay.skipped) == ([], {"file over 32 MiB": 1})
 
 
 def test_a_document_that_is_gone_is_unavailable(tmp_path: Path) -> None:
-    transcript = WholeTranscript(tmp_path / "a", "gemini", words)
+    transcript = DocumentTranscript(tmp_path / "a", "gemini", words)
     with pytest.raises(Unavailable):
         replayed(transcript)
     with pytest.raises(Unavailable):
@@ -87,9 +87,9 @@ def test_after_a_change_exactly_its_turns_are_known(
 def test_a_document_that_was_changed_is_read_anew_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a"
     replay = replayed(document(path, "one", "two"))
-    [portion] = document(path, "one", "three").portions(replay.mark)
+    [portion] = document(path, "one", "three").read_portions(replay.mark)
     assert (portion.is_anew, portion.is_last) == (True, True)
-    [again] = document(path, "one", "three").portions(portion.mark)
+    [again] = document(path, "one", "three").read_portions(portion.mark)
     assert (again.is_anew, again.is_last, again.events) == (False, True, ())
     assert "one" not in str(portion.mark)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.core.transcripts import Transcript
-from everkept.transcripts.documents import LineTranscript, WholeTranscript
-from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, object_events
+from everkept.transcripts.documents import DocumentTranscript, LineTranscript
+from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, parse_object
 from examples import examples
 from transcript_replay import SAMPLES, Replay, expected, replayed, written
 
@@ -25,7 +25,7 @@ def lines(path: Path, projects: GeminiProjects = NOWHERE) -> Transcript:
 
 
 def whole(path: Path) -> Transcript:
-    return WholeTranscript(path, "gemini", partial(object_events, projects=NOWHERE))
+    return DocumentTranscript(path, "gemini", partial(parse_object, projects=NOWHERE))
 
 
 def user(own: str, text: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_the_sample_is_what_is_left_after_its_rewind() -> None:
     assert replay.titles == {SESSION: wanted["summary"]}
     question, answer = replay.turns.values()
     assert (question.author, question.text) == ("user", "Explain the cache layer")
-    assert question.at == parsed("2026-03-02T11:00:01Z")
+    assert question.at == parse_time("2026-03-02T11:00:01Z")
     assert (answer.author, answer.text) == ("assistant", "It is a read-through cache.")
     assert (answer.model, answer.tools, answer.files) == ("model-z", ("read_file",), ("cache.py",))
     assert replay.skipped == {}
@@ -313,14 +313,14 @@ def test_no_shape_of_a_field_is_an_error(record: dict[str, Any]) -> None:
     for each in (record, {"$set": record}, {"$set": {"messages": [record]}}):
         form.take(each, 1)
     form.take(gemini("a1", "x", record, {"args": record, "result": [record]}), 2)
-    form.pending()
-    assert json.loads(json.dumps(form.state())) == form.state()
+    form.list_open_turns()
+    assert json.loads(json.dumps(form.get_state())) == form.get_state()
 
 
 @given(st.integers(min_value=0, max_value=700), st.binary(max_size=3))
 def test_an_object_in_pieces_is_no_error(cut: int, put: bytes) -> None:
     raw = (SAMPLES / "gemini_session_legacy.json").read_bytes()
-    events, skipped = object_events(Path("s.json"), raw[:cut] + put + raw[cut + 1 :], NOWHERE)
+    events, skipped = parse_object(Path("s.json"), raw[:cut] + put + raw[cut + 1 :], NOWHERE)
     assert events or skipped
 
 

@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from everkept.transcripts.source_programs import ClientFolders, agents_of, client_folders, source_at
+from everkept.transcripts.source_programs import (
+    ClientFolders,
+    find_source,
+    get_client_folders,
+    list_agents,
+)
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> ClientFolders:
-    return client_folders({}, tmp_path / "home", "linux")
+    return get_client_folders({}, tmp_path / "home", "linux")
 
 
 def written(path: Path, session: str = SESSION, *, at: int = 0) -> Path:
@@ -35,7 +40,7 @@ def written(path: Path, session: str = SESSION, *, at: int = 0) -> Path:
     ],
 )
 def test_a_place_tells_the_program(folders: ClientFolders, place: str, source: str | None) -> None:
-    assert source_at(folders.claude.parent / place, folders) == source
+    assert find_source(folders.claude.parent / place, folders) == source
 
 
 def test_a_link_does_not_lead_out(folders: ClientFolders, tmp_path: Path) -> None:
@@ -45,7 +50,7 @@ def test_a_link_does_not_lead_out(folders: ClientFolders, tmp_path: Path) -> Non
     link = folders.claude / "projects" / "a.jsonl"
     link.parent.mkdir(parents=True)
     link.symlink_to(secret)
-    assert source_at(link, folders) is None
+    assert find_source(link, folders) is None
 
 
 def test_a_program_whose_folder_is_a_link_is_known(folders: ClientFolders, tmp_path: Path) -> None:
@@ -55,12 +60,12 @@ def test_a_program_whose_folder_is_a_link_is_known(folders: ClientFolders, tmp_p
     real.mkdir()
     folders.claude.parent.mkdir()
     folders.claude.symlink_to(real)
-    assert source_at(folders.claude / "projects" / "a.jsonl", folders) == "claude-code"
-    assert source_at(real / "projects" / "a.jsonl", folders) == "claude-code"
+    assert find_source(folders.claude / "projects" / "a.jsonl", folders) == "claude-code"
+    assert find_source(real / "projects" / "a.jsonl", folders) == "claude-code"
 
 
 def test_what_is_no_path_is_nowhere(folders: ClientFolders) -> None:
-    assert source_at(Path("a\0b"), folders) is None
+    assert find_source(Path("a\0b"), folders) is None
 
 
 def test_agents_of_a_session_are_those_in_its_folder_and_those_that_name_it(
@@ -75,15 +80,15 @@ def test_agents_of_a_session_are_those_in_its_folder_and_those_that_name_it(
     written(tmp_path / SESSION / "subagents" / "agent-b.meta.txt")
     (tmp_path / "agent-e.jsonl").write_bytes(b"\xff\x00")
     (tmp_path / "agent-f.jsonl").mkdir()
-    assert agents_of(main, "claude-code", SESSION) == [newer, older, beside]
-    assert agents_of(main, "claude-code", "") == []
-    assert agents_of(main, "codex", SESSION) == []
+    assert list_agents(main, "claude-code", SESSION) == [newer, older, beside]
+    assert list_agents(main, "claude-code", "") == []
+    assert list_agents(main, "codex", SESSION) == []
 
 
 def test_agents_of_gemini_lie_in_a_folder_of_the_session(tmp_path: Path) -> None:
     main = written(tmp_path / "chats" / "session-1.jsonl")
     agent = written(tmp_path / "chats" / "parent" / "session-2.jsonl")
     written(tmp_path / "other" / "session-3.jsonl")
-    assert agents_of(main, "gemini", "parent") == [agent]
+    assert list_agents(main, "gemini", "parent") == [agent]
     for name in ("../other", "..", ".", "parent/..", ""):
-        assert agents_of(main, "gemini", name) == []
+        assert list_agents(main, "gemini", name) == []

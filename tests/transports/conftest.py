@@ -9,7 +9,7 @@ import pytest
 from everkept.app.app import App
 from everkept.settings import Settings
 from everkept.transports.dispatch import Dispatcher
-from everkept.transports.http import Endpoint
+from everkept.transports.http import McpEndpoint
 from server_processes import HANG
 
 QUICK_PING_SECONDS = 0.01
@@ -23,17 +23,17 @@ async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
 
 
 @pytest.fixture
-async def endpoint(dispatcher: Dispatcher) -> AsyncIterator[Endpoint]:
-    endpoint = Endpoint(dispatcher, "/mcp")
+async def endpoint(dispatcher: Dispatcher) -> AsyncIterator[McpEndpoint]:
+    endpoint = McpEndpoint(dispatcher, "/mcp")
     async with asyncio.timeout(HANG):
         yield endpoint
     endpoint.close()
 
 
 @pytest.fixture
-async def pinging_endpoint(dispatcher: Dispatcher) -> AsyncIterator[Endpoint]:
+async def pinging_endpoint(dispatcher: Dispatcher) -> AsyncIterator[McpEndpoint]:
     """Keeps silent connections alive without making a test wait."""
-    endpoint = Endpoint(dispatcher, "/mcp", ping_seconds=QUICK_PING_SECONDS)
+    endpoint = McpEndpoint(dispatcher, "/mcp", ping_seconds=QUICK_PING_SECONDS)
     async with asyncio.timeout(HANG):
         yield endpoint
     endpoint.close()

@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 
 from conversations import Written, assistant, tell, user
-from everkept.accounts.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
+from everkept.accounts.access_log import (
+    BEGUN_OUTCOME,
+    LISTENING_OUTCOME,
+    MAX_IDS,
+    AccessLog,
+    LoggedCall,
+    find_calls,
+)
 from everkept.app.app import App
-from everkept.core.commits import touched
-from everkept.core.sessions import Account, Session, acting_as, home_name
+from everkept.core.commits import note_touched
+from everkept.core.sessions import Account, Session, act_as, format_private_name
 from everkept.errors import Conflict
 from everkept.settings import Settings
 from everkept.transports.access_audit import audit
-from everkept.transports.connection import JSON, Connection
+from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
 from records import DAY_ONE, MILLISECOND
 from server_processes import META
@@ -35,10 +42,10 @@ class Place:
         audit(self.dispatcher, self.log)
 
     async def __call__(self, account: Account | None, method: str, **params: Any) -> JSON:
-        connection = Connection(Session(account=account))
+        connection = ClientConnection(Session(account=account))
         return await self.on(connection, method, _meta=META | CLIENT, **params)
 
-    async def on(self, connection: Connection, method: str, **params: Any) -> JSON:
+    async def on(self, connection: ClientConnection, method: str, **params: Any) -> JSON:
         async def unheard(_method: str, _params: JSON) -> None: ...
 
         answer = await self.dispatcher.handle(
@@ -56,8 +63,8 @@ class Place:
         return await self(account, "tools/call", name=name, arguments=arguments)
 
     @property
-    def noted(self) -> list[Access]:
-        return accesses(self.log, most=1000).calls
+    def noted(self) -> list[LoggedCall]:
+        return find_calls(self.log, most=1000).calls
 
     @property
     def raw(self) -> str:
@@ -84,12 +91,12 @@ async def test_a_change_is_noted_with_who_what_where_and_which_ids(place: Place)
     assert (project.what, project.project, project.outcome) == ("create_project", "kitchen", "ok")
     assert (change.user, change.client, change.address) == ("anna", "editor 2", "192.0.2.7")
     assert (change.what, change.project, change.outcome) == ("create_entities", "kitchen", "ok")
-    [kitchen] = await place.dispatcher.app.library.projects("active")
+    [kitchen] = await place.dispatcher.app.library.list_projects("active")
     assert project.project_id == change.project_id == kitchen.id
     [entity] = made["structuredContent"]["entities"]
     assert change.ids == (entity["id"], entity["observations"][0]["id"])
     assert change.count == 2
-    assert place.raw.count(BEGUN) == 2
+    assert place.raw.count(BEGUN_OUTCOME) == 2
 
 
 async def test_no_text_and_no_question_is_in_the_log(place: Place) -> None:
@@ -132,10 +139,10 @@ async def test_resources_are_noted_with_the_ids_that_came_out(place: Place) -> N
 
 async def test_many_ids_are_counted_and_some_are_named(place: Place) -> None:
     await place.tool(ANNA, "create_project", name="kitchen")
-    entities = [{"name": f"Cup {n}", "entity_type": "thing"} for n in range(MOST_IDS + 10)]
+    entities = [{"name": f"Cup {n}", "entity_type": "thing"} for n in range(MAX_IDS + 10)]
     await place.tool(ANNA, "create_entities", entities=entities, project="kitchen")
     change = place.noted[-1]
-    assert (change.count, len(change.ids)) == (MOST_IDS + 10, MOST_IDS)
+    assert (change.count, len(change.ids)) == (MAX_IDS + 10, MAX_IDS)
 
 
 async def test_what_the_owner_does_is_not_noted(place: Place) -> None:
@@ -157,7 +164,7 @@ async def test_what_cannot_be_noted_is_not_done_and_not_told(
     assert "projects" not in answer["structuredContent"]
     answer = await place.tool(account, "create_project", name="kitchen")
     assert answer["isError"]
-    assert await place.dispatcher.app.library.projects() == []
+    assert await place.dispatcher.app.library.list_projects() == []
     with pytest.raises(ProtocolError) as caught:
         await place(account, "resources/read", uri="memory://status")
     assert caught.value.code == -32603
@@ -195,7 +202,7 @@ async def test_lists_and_subscriptions_are_noted_too(place: Place) -> None:
     listened = place.noted[-1]
     assert (listened.what, listened.outcome) == (f"subscriptions/listen {uri}", "ok")
     assert listened.count == 1
-    assert place.raw.count(LISTENING) == 1
+    assert place.raw.count(LISTENING_OUTCOME) == 1
     await place(None, "resources/list")
     assert len(place.noted) == 3
 
@@ -203,7 +210,7 @@ async def test_lists_and_subscriptions_are_noted_too(place: Place) -> None:
 async def test_a_subscription_that_cannot_be_noted_does_not_begin(place: Place) -> None:
     await place.tool(ANNA, "create_project", name="kitchen")
     uri = "memory://projects/kitchen/knowledge-graph"
-    connection = Connection(Session(account=ANNA))
+    connection = ClientConnection(Session(account=ANNA))
     await place.on(connection, "resources/subscribe", uri=uri)
     assert place.noted[-1].what == f"resources/subscribe {uri}"
     assert place.noted[-1].project == "kitchen"
@@ -220,7 +227,7 @@ class Guest:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._connection = Connection(Session(account=ANNA))
+        self._connection = ClientConnection(Session(account=ANNA))
         self.called: set[str] = set()
 
     async def tool(self, name: str, touches: str | None = None, /, **arguments: Any) -> JSON:
@@ -245,14 +252,14 @@ class Guest:
 
 
 async def _offered(app: App) -> set[str]:
-    with acting_as(ANNA):
-        listed = await app.resources.listed(Session(account=ANNA))
+    with act_as(ANNA):
+        listed = await app.resources.list_resources(Session(account=ANNA))
         return {tool.name for tool in app.tools} | {info.uri for info in listed}
 
 
 async def test_whatever_gives_out_or_changes_a_record_is_found_by_its_id(place: Place) -> None:
     app = place.dispatcher.app
-    past = home_name("history", "anna")
+    past = format_private_name("history", "anna")
     await app.library.create(past, "")
     await tell(
         (await app.library.open(past))[1],
@@ -359,7 +366,7 @@ async def test_answers_that_name_no_ids_are_found_by_them_too(tmp_path: Path) ->
 
 async def test_a_change_that_failed_half_way_is_found_by_what_it_changed(place: Place) -> None:
     async def change(request: Request) -> JSON:
-        touched(["half"])
+        note_touched(["half"])
         raise Conflict("Others keep changing it.")
 
     place.dispatcher.methods["tools/call"] = change
@@ -370,16 +377,16 @@ async def test_a_change_that_failed_half_way_is_found_by_what_it_changed(place: 
 
 async def test_where_not_all_is_named_what_was_changed_is(place: Place) -> None:
     async def change(request: Request) -> JSON:
-        touched(["changed"])
-        told = [{"id": str(number)} for number in range(MOST_IDS)]
+        note_touched(["changed"])
+        told = [{"id": str(number)} for number in range(MAX_IDS)]
         return {"structuredContent": {"shown": told}, "isError": False}
 
     place.dispatcher.methods["tools/call"] = change
     audit(place.dispatcher, place.log)
     await place.tool(ANNA, "create_project", name="kitchen")
     noted = place.noted[-1]
-    assert (noted.count, noted.ids[:2]) == (MOST_IDS + 1, ("changed", "0"))
-    found = accesses(place.log, record=str(MOST_IDS - 1), most=10)
+    assert (noted.count, noted.ids[:2]) == (MAX_IDS + 1, ("changed", "0"))
+    found = find_calls(place.log, record=str(MAX_IDS - 1), most=10)
     assert (found.calls, found.unsure) == ([], 1)
 
 
@@ -391,5 +398,5 @@ async def test_the_end_of_a_call_has_a_moment_of_its_own(tmp_path: Path) -> None
     await place.tool(ANNA, "create_project", name="kitchen")
     await app.close()
     begun, ended = (access for access in place.log.read() if access is not None)
-    assert (begun.call, begun.outcome, ended.outcome) == (ended.call, BEGUN, "ok")
+    assert (begun.call, begun.outcome, ended.outcome) == (ended.call, BEGUN_OUTCOME, "ok")
     assert begun.at < ended.at

@@ -13,19 +13,19 @@ from everkept.errors import (
     NotFound,
     QueryTimeout,
     StorageFull,
-    StoreAway,
     StoreDamaged,
     StoreTooNew,
+    StoreUnreachable,
 )
 from everkept.settings import Settings
-from everkept.transports.connection import JSON, Connection, told_to
+from everkept.transports.connection import JSON, ClientConnection, redact_for_account
 from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
 from server_processes import META
 
 ANNA = Account("anna")
 PLACE = "db.internal:5432"
 FAILURES = [
-    StoreAway(f"{PLACE} cannot be reached.", hint=f"Look at {PLACE}.", place=PLACE),
+    StoreUnreachable(f"{PLACE} cannot be reached.", hint=f"Look at {PLACE}.", place=PLACE),
     QueryTimeout(f"{PLACE} took too long."),
     StorageFull(f"No room on {PLACE}.", path=PLACE),
     StoreDamaged(f"{PLACE} is no database."),
@@ -46,7 +46,7 @@ async def answered(dispatcher: Dispatcher, account: Account | None, method: str)
 
     try:
         result = await dispatcher.handle(
-            Connection(Session(account=account)),
+            ClientConnection(Session(account=account)),
             1,
             method,
             {"_meta": META, "name": "list_projects"},
@@ -62,17 +62,17 @@ async def answered(dispatcher: Dispatcher, account: Account | None, method: str)
 def test_an_account_learns_what_to_do_and_not_where_the_server_keeps_things(
     error: EverkeptError,
 ) -> None:
-    told = told_to(ANNA, error)
-    assert PLACE not in json.dumps(told.envelope()) + str(told)
-    envelope = error.envelope()
+    told = redact_for_account(ANNA, error)
+    assert PLACE not in json.dumps(told.to_envelope()) + str(told)
+    envelope = error.to_envelope()
     kept = ("error", "degraded", "retry_possible")
-    assert {key: told.envelope()[key] for key in kept} == {key: envelope[key] for key in kept}
-    assert told_to(None, error) is error
+    assert {key: told.to_envelope()[key] for key in kept} == {key: envelope[key] for key in kept}
+    assert redact_for_account(None, error) is error
 
 
 def test_the_mistakes_of_a_caller_are_told_whole() -> None:
     error = NotFound("project", "p")
-    assert told_to(ANNA, error) is error
+    assert redact_for_account(ANNA, error) is error
 
 
 @pytest.mark.parametrize("method", ["tools/call", "resources/list"])

@@ -15,17 +15,17 @@ import pytest
 from everkept.app.app import App
 from everkept.core.mcp import GATEWAY_CLIENT
 from everkept.core.sessions import Session
-from everkept.core.times import iso
-from everkept.families.memories.memory_documents import PREFERENCES
+from everkept.core.times import format_iso
+from everkept.families.memories.memory_documents import PREFERENCES_URI
 from everkept.settings import Settings
-from everkept.tools.tool import Result, Toolset
-from everkept.transports.connection import Connection
+from everkept.tools.tool import ToolResult, Toolset
+from everkept.transports.connection import ClientConnection
 from everkept.transports.dispatch import (
-    Answer,
     Dispatcher,
     ProtocolError,
     Request,
-    progress_of,
+    RequestResult,
+    build_progress_report,
 )
 from gateway_front import actor, mapped, write
 from records import DAY_ONE
@@ -42,7 +42,7 @@ class Client:
 
     dispatcher: Dispatcher
     meta: dict[str, Any] | None = None
-    connection: Connection = field(default_factory=lambda: Connection(Session()))
+    connection: ClientConnection = field(default_factory=lambda: ClientConnection(Session()))
     told: asyncio.Queue[tuple[str, dict[str, Any]]] = field(default_factory=asyncio.Queue)
 
     async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
@@ -204,7 +204,7 @@ async def test_without_a_session_a_choice_is_answered_with_a_note(dispatcher: Di
 
 async def test_progress_is_reported_under_the_clients_token(dispatcher: Dispatcher) -> None:
     async def work(request: Request) -> dict[str, Any]:
-        if (report := progress_of(request)) is not None:
+        if (report := build_progress_report(request)) is not None:
             await report(1, 2, "half")
         return {}
 
@@ -331,10 +331,10 @@ async def test_a_resource_of_what_was_last_seen_is_marked(
     async with standing_by(tmp_path / "standby") as standing:
         app = App(Settings(tmp_path), library=standing.library)
         client = Client(Dispatcher(app), meta)
-        [content] = (await client("resources/read", uri=PREFERENCES))["contents"]
+        [content] = (await client("resources/read", uri=PREFERENCES_URI))["contents"]
         assert "_meta" not in content
         await standing.goes()
-        [content] = (await client("resources/read", uri=PREFERENCES))["contents"]
+        [content] = (await client("resources/read", uri=PREFERENCES_URI))["contents"]
         assert content["_meta"] == {"degraded": True}
         await app.close()
 
@@ -347,7 +347,7 @@ async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
         now = DAY_ONE + minutes * 60_000_000
         client = Client(dispatcher)
         await client("initialize", protocolVersion="2025-11-25")
-        began = iso(now)
+        began = format_iso(now)
         now += 60_000_000
         for _ in range(2):  # before its first memory, and afterwards
             status = await client.tool("get_memory_status")
@@ -363,15 +363,15 @@ async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
     "result",
     [
         None,
-        Result({"words": 'ä "\ud800"', "many": 2**70}),
-        Result({"words": "Hello"}, "A sentence."),
-        Result(encoded='{"words":"Hello"}'),
+        ToolResult({"words": 'ä "\ud800"', "many": 2**70}),
+        ToolResult({"words": "Hello"}, "A sentence."),
+        ToolResult(encoded='{"words":"Hello"}'),
     ],
 )
 def test_an_answer_is_the_same_as_json_and_as_text(
-    result: Result | None, fields: dict[str, Any]
+    result: ToolResult | None, fields: dict[str, Any]
 ) -> None:
-    answer = Answer(fields, result)
+    answer = RequestResult(fields, result)
     assert json.loads(answer.as_bytes()) == answer.as_json()
     message = json.loads(answer.respond("x"))
     assert message == {"jsonrpc": "2.0", "id": "x", "result": answer.as_json()}
@@ -380,7 +380,7 @@ def test_an_answer_is_the_same_as_json_and_as_text(
 @pytest.mark.parametrize("wrong", [float("nan"), object()])
 @pytest.mark.parametrize("sentence", [None, "A sentence."])
 def test_an_answer_that_cannot_be_written_is_an_error(wrong: object, sentence: str | None) -> None:
-    message = json.loads(Answer({}, Result({"wrong": [wrong]}, sentence)).respond(1))
+    message = json.loads(RequestResult({}, ToolResult({"wrong": [wrong]}, sentence)).respond(1))
     assert (message["id"], message["error"]["code"]) == (1, -32603)
 
 
@@ -403,7 +403,7 @@ async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
     async def unheard(_method: str, _params: dict[str, Any]) -> None: ...
 
     answer = await dispatcher.handle(
-        Connection(Session()), 1, "tools/call", params, notify=unheard, announce=unheard
+        ClientConnection(Session()), 1, "tools/call", params, notify=unheard, announce=unheard
     )
     message = json.loads(answer.respond(1))
     assert [type(value) for value in encoded] == [dict, str]  # the second time as a quoted text

@@ -2,8 +2,14 @@ import pytest
 
 from asgi_client import asked
 from everkept.errors import InvalidInput
-from everkept.transports.guard import Guard, Proxies
-from everkept.transports.http_exchange import Message, Receive, Send, address_in, answer
+from everkept.transports.guard import Guard, TrustedProxies
+from everkept.transports.http_exchange import (
+    Message,
+    Receive,
+    Send,
+    get_client_address,
+    send_answer,
+)
 
 
 async def seen(trusted: str, address: str, *told: str) -> str:
@@ -11,10 +17,10 @@ async def seen(trusted: str, address: str, *told: str) -> str:
     found: list[str] = []
 
     async def inside(scope: Message, _receive: Receive, send: Send) -> None:
-        found.append(address_in(scope))
-        await answer(send, 200, b"{}")
+        found.append(get_client_address(scope))
+        await send_answer(send, 200, b"{}")
 
-    guard = Guard(inside, "127.0.0.1", None, proxies=Proxies.named(trusted))
+    guard = Guard(inside, "127.0.0.1", None, proxies=TrustedProxies.from_text(trusted))
     headers = {"x-forwarded-for": ", ".join(told)} if told else {}
     await asked(guard, address=address, **headers)
     return found[0]
@@ -48,4 +54,4 @@ async def test_an_address_of_ipv6_is_one() -> None:
 @pytest.mark.parametrize("trusted", ["proxy.example", "10.0.0.5/8", "*", "10.0.0.5, all"])
 def test_what_is_no_network_is_told(trusted: str) -> None:
     with pytest.raises(InvalidInput, match="trusted_proxies"):
-        Proxies.named(trusted)
+        TrustedProxies.from_text(trusted)

@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from everkept.errors import StoreAway
-from everkept.transports.guard import while_known
+from everkept.errors import StoreUnreachable
+from everkept.transports.guard import serve_while_known
 from everkept.transports.http_exchange import Message, Receive, Send
 
 HANG = 60  # seconds; nothing takes that long
@@ -47,14 +47,14 @@ class Door:
 
         async with asyncio.timeout(HANG):
             scope = {"type": "http", "method": method}
-            await while_known(app, scope, receive, send, self._asked, interval=interval)
+            await serve_while_known(app, scope, receive, send, self._asked, interval=interval)
 
     async def _asked(self) -> bool:
         self.asked += 1
         if self.asked >= 3:
             self.was_asked_often.set()
         if self.is_away:
-            raise StoreAway("away")
+            raise StoreUnreachable("away")
         return self.is_known
 
 

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from asgi_client import Answer, asked
-from everkept.accounts.accounts import UNKNOWN, Unknown
-from everkept.core.sessions import Account, acting
-from everkept.errors import StoreAway, StoreTooNew
-from everkept.transports.guard import MOST_WAITING, PEER_LIMIT, WRONG_TOKENS, Entrance, Guard
-from everkept.transports.http_exchange import ACCOUNT, Message, Receive, Send, answer
+from everkept.accounts.accounts import UNKNOWN_ACCOUNT, UnknownAccount
+from everkept.core.sessions import Account, get_acting_account
+from everkept.errors import StoreTooNew, StoreUnreachable
+from everkept.transports.guard import (
+    MAX_WAITING_REQUESTS,
+    PEER_REQUESTS_PER_MINUTE,
+    WRONG_TOKENS_PER_MINUTE,
+    Guard,
+    TokenAuth,
+)
+from everkept.transports.http_exchange import ACCOUNT_KEY, Message, Receive, Send, send_answer
 
 ANNA, PEER = Account("anna"), Account("office", is_peer=True)
 HOLDERS = {"hers": ANNA, "also-hers": ANNA, "theirs": PEER, "mine": None}
@@ -26,7 +32,7 @@ class Door:
         self.acted: list[Account | None] = []
         self.holders: dict[str, Account | None] = dict(HOLDERS)
         self.is_away = self.is_outgrown = False
-        entrance = Entrance(self._admitted, rate_limit=rate_limit, clock=lambda: self.now)
+        entrance = TokenAuth(self._admitted, rate_limit=rate_limit, clock=lambda: self.now)
         self.guard = Guard(self.inside, "127.0.0.1", entrance, open_paths={"/open"})
 
     async def __call__(self, token: str, *, address: str = "192.0.2.1", **more: Any) -> Answer:
@@ -36,22 +42,22 @@ class Door:
     async def status(self, token: str, **more: Any) -> int:
         return (await self(token, **more)).status
 
-    async def _admitted(self, secret: str) -> Account | Unknown | None:
+    async def _admitted(self, secret: str) -> Account | UnknownAccount | None:
         self.looked_for += 1
         if self.is_away:
-            raise StoreAway("postgresql://db.internal does not answer.")
+            raise StoreUnreachable("postgresql://db.internal does not answer.")
         if self.is_outgrown:
             raise StoreTooNew("postgresql://db.internal is newer than this program.")
         self.looking += 1
         self.most_at_once = max(self.most_at_once, self.looking)
         await asyncio.sleep(0)  # as a database would let others have their turn
         self.looking -= 1
-        return self.holders.get(secret, UNKNOWN)
+        return self.holders.get(secret, UNKNOWN_ACCOUNT)
 
     async def inside(self, scope: Message, _receive: Receive, send: Send) -> None:
-        assert scope.get(ACCOUNT) == acting()
-        self.acted.append(acting())
-        await answer(send, 200, b"{}")
+        assert scope.get(ACCOUNT_KEY) == get_acting_account()
+        self.acted.append(get_acting_account())
+        await send_answer(send, 200, b"{}")
 
 
 @pytest.mark.parametrize("token", HOLDERS)
@@ -59,8 +65,8 @@ async def test_what_is_asked_is_asked_by_whom_the_token_belongs_to(token: str) -
     door, scope = Door(), dict[str, Any]()
     assert await door.status(token, path="/peers/info", scope=scope) == 200
     assert door.acted == [HOLDERS[token]]
-    assert scope[ACCOUNT] == HOLDERS[token]
-    assert acting() is None
+    assert scope[ACCOUNT_KEY] == HOLDERS[token]
+    assert get_acting_account() is None
 
 
 async def test_a_token_that_is_not_known_any_more_is_refused_at_once() -> None:
@@ -93,7 +99,7 @@ async def test_a_server_that_is_too_old_says_that_it_is() -> None:
 async def test_a_token_that_could_not_be_looked_for_was_no_wrong_one() -> None:
     door = Door()
     door.is_away = True
-    assert {await door.status("hers") for _ in range(2 * WRONG_TOKENS)} == {503}
+    assert {await door.status("hers") for _ in range(2 * WRONG_TOKENS_PER_MINUTE)} == {503}
     door.is_away = False
     assert await door.status("hers") == 200
     assert await door.status("wrong") == 401
@@ -132,8 +138,8 @@ async def test_accounts_may_be_given_no_limit_and_other_servers_keep_theirs() ->
     door = Door(rate_limit=0)
     assert {await door.status("hers") for _ in range(1000)} == {200}
     path = "/peers/info"
-    statuses = [await door.status("theirs", path=path) for _ in range(PEER_LIMIT + 1)]
-    assert statuses == [200] * PEER_LIMIT + [429]
+    statuses = [await door.status("theirs", path=path) for _ in range(PEER_REQUESTS_PER_MINUTE + 1)]
+    assert statuses == [200] * PEER_REQUESTS_PER_MINUTE + [429]
 
 
 async def test_a_limit_below_that_of_other_servers_is_theirs_too() -> None:
@@ -144,18 +150,18 @@ async def test_a_limit_below_that_of_other_servers_is_theirs_too() -> None:
 
 async def test_after_many_wrong_tokens_more_of_them_are_told_to_wait() -> None:
     door = Door()
-    assert {await door.status(f"wrong {n}") for n in range(WRONG_TOKENS)} == {401}
+    assert {await door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE)} == {401}
     refused = await door("one more")
     assert refused.status == 429
-    assert int(refused.headers["retry-after"]) == 60 / WRONG_TOKENS
+    assert int(refused.headers["retry-after"]) == 60 / WRONG_TOKENS_PER_MINUTE
     assert await door.status("wrong", address="192.0.2.2") == 401
-    door.now += 60 / WRONG_TOKENS
+    door.now += 60 / WRONG_TOKENS_PER_MINUTE
     assert await door.status("one more") == 401
 
 
 async def test_a_right_token_comes_in_whatever_others_tried_from_its_address() -> None:
     door = Door()
-    for number in range(2 * WRONG_TOKENS):
+    for number in range(2 * WRONG_TOKENS_PER_MINUTE):
         await door.status(f"wrong {number}")
     assert await door.status("hers") == 200
     assert await door.status("mine") == 200
@@ -164,25 +170,31 @@ async def test_a_right_token_comes_in_whatever_others_tried_from_its_address() -
 
 async def test_too_many_that_come_at_once_are_looked_for_one_after_another() -> None:
     door = Door()
-    tried = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS + MOST_WAITING - 1)]
+    tried = [
+        door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS - 1)
+    ]
     statuses = await asyncio.gather(*tried, door.status("hers"))
-    assert statuses == [401] * WRONG_TOKENS + [429] * (MOST_WAITING - 1) + [200]
-    assert door.most_at_once == WRONG_TOKENS + 1
+    assert statuses == [401] * WRONG_TOKENS_PER_MINUTE + [429] * (MAX_WAITING_REQUESTS - 1) + [200]
+    assert door.most_at_once == WRONG_TOKENS_PER_MINUTE + 1
 
 
 async def test_more_than_can_wait_are_not_looked_for_and_hold_up_nobody_else() -> None:
     door = Door()
-    many = 3 * MOST_WAITING
+    many = 3 * MAX_WAITING_REQUESTS
     statuses = await asyncio.gather(*(door.status(f"wrong {n}") for n in range(many)))
-    assert sorted(statuses) == [401] * WRONG_TOKENS + [429] * (many - WRONG_TOKENS)
-    assert door.looked_for == WRONG_TOKENS + MOST_WAITING
+    assert sorted(statuses) == [401] * WRONG_TOKENS_PER_MINUTE + [429] * (
+        many - WRONG_TOKENS_PER_MINUTE
+    )
+    assert door.looked_for == WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS
     assert await door.status("hers") == 200
 
 
 async def test_while_as_many_wait_as_can_only_tokens_that_were_right_lately_come_in() -> None:
     door = Door()
     assert await door.status("hers") == 200
-    many = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS + MOST_WAITING)]
+    many = [
+        door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS)
+    ]
     *_, lately, new = await asyncio.gather(*many, door.status("hers"), door.status("mine"))
     assert (lately, new) == (200, 429)
     assert await door.status("mine") == 200
@@ -190,15 +202,15 @@ async def test_while_as_many_wait_as_can_only_tokens_that_were_right_lately_come
 
 async def test_right_tokens_from_one_address_never_count_as_wrong() -> None:
     door = Door()
-    door.holders |= {f"right {n}": None for n in range(3 * WRONG_TOKENS)}
-    assert {await door.status(f"right {n}") for n in range(3 * WRONG_TOKENS)} == {200}
+    door.holders |= {f"right {n}": None for n in range(3 * WRONG_TOKENS_PER_MINUTE)}
+    assert {await door.status(f"right {n}") for n in range(3 * WRONG_TOKENS_PER_MINUTE)} == {200}
     assert await door.status("wrong") == 401
 
 
 async def test_a_token_that_was_right_lately_is_not_shut_out_by_its_neighbours() -> None:
     door = Door(rate_limit=600)
     assert await door.status("hers") == 200
-    for number in range(WRONG_TOKENS + 1):
+    for number in range(WRONG_TOKENS_PER_MINUTE + 1):
         await door.status(f"wrong {number}")
     assert await door.status("hers") == 200
     del door.holders["hers"]
@@ -208,7 +220,7 @@ async def test_a_token_that_was_right_lately_is_not_shut_out_by_its_neighbours()
 
 async def test_addresses_of_one_network_of_ipv6_are_one() -> None:
     door = Door()
-    for number in range(WRONG_TOKENS):
+    for number in range(WRONG_TOKENS_PER_MINUTE):
         await door.status("wrong", address=f"2001:db8::{number:x}")
     assert await door.status("wrong", address="2001:db8::ffff%eth0") == 429
     assert await door.status("wrong", address="2001:db8:0:1::1") == 401
@@ -216,7 +228,7 @@ async def test_addresses_of_one_network_of_ipv6_are_one() -> None:
 
 async def test_to_come_without_a_token_is_no_wrong_token() -> None:
     door = Door()
-    statuses = {(await asked(door.guard)).status for _ in range(WRONG_TOKENS + 5)}
+    statuses = {(await asked(door.guard)).status for _ in range(WRONG_TOKENS_PER_MINUTE + 5)}
     assert statuses == {401}
     assert await door.status("hers") == 200
 
@@ -231,11 +243,11 @@ async def test_open_paths_ask_for_no_token_and_are_nobodys() -> None:
 async def test_refusals_are_told() -> None:
     told: list[int] = []
 
-    async def nobody(_secret: str) -> Unknown:
-        return UNKNOWN
+    async def nobody(_secret: str) -> UnknownAccount:
+        return UNKNOWN_ACCOUNT
 
     inside: Callable[..., Any] = Door().inside
-    entrance = Entrance(nobody, rate_limit=1)
+    entrance = TokenAuth(nobody, rate_limit=1)
     guard = Guard(inside, "127.0.0.1", entrance, tell=lambda refusal: told.append(refusal.status))
     await asked(guard, authorization="Bearer x")
     await asked(guard, host="evil.example")

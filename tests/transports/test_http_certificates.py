@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from certificates import certificate
 from everkept.errors import InvalidInput
-from everkept.transports.http import key_warning, server_context
+from everkept.transports.http import build_tls_context, find_key_warning
 from server_processes import HANG
 
 
@@ -51,7 +51,7 @@ def own(path: Path) -> str:
 
 def refusal(path: Path, key: Path | None = None) -> str:
     with pytest.raises(InvalidInput) as caught:
-        server_context(path, key)
+        build_tls_context(path, key)
     return str(caught.value)
 
 
@@ -61,7 +61,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_who_comes(
 ) -> None:
     first = made(tmp_path / "a")
     second = own(made(tmp_path / "b"))
-    async with listening(server_context(first, None)) as port:
+    async with listening(build_tls_context(first, None)) as port:
         assert await shown(port, name) == own(first)
         (tmp_path / "b" / "certificate.pem").replace(first)
         assert await shown(port, name) == second
@@ -72,7 +72,7 @@ async def test_while_the_new_one_cannot_be_used_the_old_one_is(
 ) -> None:
     path = made(tmp_path)
     text = path.read_text(encoding="ascii")
-    async with listening(server_context(path, None)) as port:
+    async with listening(build_tls_context(path, None)) as port:
         path.write_text(text[:100], encoding="ascii")
         for _ in range(2):
             assert await shown(port) == text[text.index("-----BEGIN CERTIFICATE") :]
@@ -119,11 +119,11 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) ->
 def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
     path = made(tmp_path)
     path.chmod(0o600)
-    assert key_warning(path, None) is None
+    assert find_key_warning(path, None) is None
     key = tmp_path / "key.pem"
     key.write_bytes(path.read_bytes())
     key.chmod(0o644)
-    told = key_warning(path, key)
+    told = find_key_warning(path, key)
     assert (str(key) in (told or "")) == (os.name == "posix")
 
 

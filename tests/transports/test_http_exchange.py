@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.transports.guard import Guard
-from everkept.transports.http import Endpoint
+from everkept.transports.http import McpEndpoint
 from http_client import Exchange, SessionClient, stateless
 
 
@@ -25,7 +25,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_quick_answer_is_made_in_the_task_of_its_request(
-    endpoint: Endpoint, tasks: list[str]
+    endpoint: McpEndpoint, tasks: list[str]
 ) -> None:
     client = await SessionClient.begin(endpoint)
     await client.ask("ping").document()
@@ -33,7 +33,7 @@ async def test_a_quick_answer_is_made_in_the_task_of_its_request(
     assert tasks == [""] * 3  # those of the requests themselves
 
 
-async def test_headers_are_decoded_once(endpoint: Endpoint) -> None:
+async def test_headers_are_decoded_once(endpoint: McpEndpoint) -> None:
     class Value(bytes):
         decoded = 0
 

@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.transports.http_exchange import MOST_KEYS, Buckets, Queues
+from everkept.transports.http_exchange import MAX_KEYS, KeyedQueues, RateLimiter
 
 
 class Watch:
@@ -18,7 +18,7 @@ class Watch:
 
 @given(per_minute=st.integers(1, 1000))
 def test_as_many_as_a_minute_allows_may_come_at_once(per_minute: int) -> None:
-    buckets = Buckets(per_minute, Watch())
+    buckets = RateLimiter(per_minute, Watch())
     assert [buckets.take("a") for _ in range(per_minute)] == [0] * per_minute
     assert buckets.take("a") > 0
 
@@ -26,13 +26,13 @@ def test_as_many_as_a_minute_allows_may_come_at_once(per_minute: int) -> None:
 @given(per_minute=st.integers(1, 1000), waits=st.lists(st.floats(0, 90), max_size=50))
 def test_who_waits_as_long_as_told_may_come(per_minute: int, waits: list[float]) -> None:
     watch = Watch()
-    buckets = Buckets(per_minute, watch)
+    buckets = RateLimiter(per_minute, watch)
     for wait in waits:
         watch.now += wait
         buckets.take("a")
     while buckets.take("a") == 0:
         pass
-    watch.now += buckets.wait("a")
+    watch.now += buckets.compute_wait("a")
     assert buckets.take("a") == 0
 
 
@@ -41,7 +41,7 @@ def test_nobody_comes_more_often_than_twice_in_any_minute(
     per_minute: int, gaps: list[float]
 ) -> None:
     watch = Watch()
-    buckets = Buckets(per_minute, watch)
+    buckets = RateLimiter(per_minute, watch)
     came: list[float] = []
     for gap in gaps:
         watch.now += gap
@@ -52,33 +52,33 @@ def test_nobody_comes_more_often_than_twice_in_any_minute(
 
 
 def test_asking_how_long_to_wait_takes_nothing() -> None:
-    buckets = Buckets(1, Watch())
-    assert [buckets.wait("a"), buckets.wait("a"), buckets.take("a")] == [0, 0, 0]
-    assert buckets.wait("a") == buckets.wait("a") == 60
+    buckets = RateLimiter(1, Watch())
+    assert [buckets.compute_wait("a"), buckets.compute_wait("a"), buckets.take("a")] == [0, 0, 0]
+    assert buckets.compute_wait("a") == buckets.compute_wait("a") == 60
 
 
 def test_one_does_not_use_up_what_another_has() -> None:
-    buckets = Buckets(1, Watch())
+    buckets = RateLimiter(1, Watch())
     assert buckets.take("a") == 0
     assert buckets.take("a") > 0
     assert buckets.take("b") == 0
 
 
 def test_of_many_the_one_is_forgotten_that_came_longest_ago() -> None:
-    buckets = Buckets(1, Watch())
-    for number in range(MOST_KEYS + 1):
+    buckets = RateLimiter(1, Watch())
+    for number in range(MAX_KEYS + 1):
         buckets.take(str(number))
-    assert buckets.wait("0") == 0
-    assert buckets.wait("1") > 0
+    assert buckets.compute_wait("0") == 0
+    assert buckets.compute_wait("1") > 0
 
 
 async def test_those_of_one_key_come_in_turn_and_nobody_waits_for_another_key() -> None:
-    queues = Queues(most=2)
+    queues = KeyedQueues(most=2)
     came: list[str] = []
     leave = asyncio.Event()
 
     async def come(key: str, name: str) -> None:
-        async with queues.turn(key):
+        async with queues.wait_turn(key):
             came.append(name)
             await leave.wait()
 
@@ -93,13 +93,13 @@ async def test_those_of_one_key_come_in_turn_and_nobody_waits_for_another_key() 
 
 
 async def test_who_gives_up_waiting_leaves_its_place_to_others() -> None:
-    queues = Queues(most=2)
-    async with queues.turn("a"):
-        waiting = asyncio.create_task(queues.turn("a").__aenter__())
+    queues = KeyedQueues(most=2)
+    async with queues.wait_turn("a"):
+        waiting = asyncio.create_task(queues.wait_turn("a").__aenter__())
         await asyncio.sleep(0)
         assert queues.is_full("a")
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         assert not queues.is_full("a")
-    async with asyncio.timeout(60), queues.turn("a"):
+    async with asyncio.timeout(60), queues.wait_turn("a"):
         pass

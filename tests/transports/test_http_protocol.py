@@ -7,18 +7,18 @@ from typing import Any
 import orjson
 import pytest
 
-from everkept.core.mcp import MESSAGE_LIMIT
+from everkept.core.mcp import MAX_MESSAGE_BYTES
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.guard import Guard, OpenRequests
-from everkept.transports.http import Endpoint
+from everkept.transports.http import McpEndpoint
 from http_client import Exchange, SessionClient, request, stateless
 
 
-async def test_another_path_is_not_found(endpoint: Endpoint) -> None:
+async def test_another_path_is_not_found(endpoint: McpEndpoint) -> None:
     assert (await Exchange(endpoint, stateless("ping"), path="/else").document())[0] == 404
 
 
-async def test_a_slash_after_the_path_changes_nothing(endpoint: Endpoint) -> None:
+async def test_a_slash_after_the_path_changes_nothing(endpoint: McpEndpoint) -> None:
     answered = await Exchange(endpoint, stateless("tools/list"), path="/mcp/").document()
     assert answered[0] == 200
 
@@ -32,7 +32,7 @@ async def test_a_slash_after_the_path_changes_nothing(endpoint: Endpoint) -> Non
     ],
 )
 async def test_a_wrong_method_is_refused_with_those_that_do(
-    endpoint: Endpoint, method: str, version: str, allowed: str
+    endpoint: McpEndpoint, method: str, version: str, allowed: str
 ) -> None:
     status, headers = await Exchange(
         endpoint, None, {"MCP-Protocol-Version": version}, method
@@ -52,7 +52,7 @@ async def test_a_wrong_method_is_refused_with_those_that_do(
     ],
 )
 async def test_a_client_must_take_both_kinds_of_answer_and_send_json(
-    endpoint: Endpoint, version: dict[str, str], headers: dict[str, str], status: int
+    endpoint: McpEndpoint, version: dict[str, str], headers: dict[str, str], status: int
 ) -> None:
     asked = Exchange(endpoint, stateless("tools/list"), version | headers)
     assert (await asked.document())[0] == status
@@ -67,7 +67,7 @@ async def test_a_client_must_take_both_kinds_of_answer_and_send_json(
     ],
 )
 async def test_the_same_can_be_said_in_other_ways(
-    endpoint: Endpoint, headers: dict[str, str]
+    endpoint: McpEndpoint, headers: dict[str, str]
 ) -> None:
     modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
     assert (await Exchange(endpoint, stateless("tools/list"), modern | headers).document())[
@@ -92,19 +92,19 @@ async def test_the_same_can_be_said_in_other_ways(
     ],
 )
 async def test_a_body_that_is_not_a_message_is_refused(
-    endpoint: Endpoint, headers: dict[str, str], body: bytes, code: int
+    endpoint: McpEndpoint, headers: dict[str, str], body: bytes, code: int
 ) -> None:
     status, answered = await Exchange(endpoint, body, headers).document()
     assert (status, answered["id"], answered["error"]["code"]) == (400, None, code)
 
 
-async def test_a_body_of_unknown_length_is_read_up_to_the_limit(endpoint: Endpoint) -> None:
+async def test_a_body_of_unknown_length_is_read_up_to_the_limit(endpoint: McpEndpoint) -> None:
     parts = 0
 
     async def receive() -> dict[str, Any]:
         nonlocal parts
         parts += 1
-        return {"type": "http.request", "body": b" " * (MESSAGE_LIMIT // 4), "more_body": True}
+        return {"type": "http.request", "body": b" " * (MAX_MESSAGE_BYTES // 4), "more_body": True}
 
     sent: list[Any] = []
 
@@ -118,7 +118,7 @@ async def test_a_body_of_unknown_length_is_read_up_to_the_limit(endpoint: Endpoi
 
 
 async def test_a_bug_is_masked_and_ends_one_request(
-    endpoint: Endpoint, dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
+    endpoint: McpEndpoint, dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(request: Request) -> dict[str, Any]:
         raise RuntimeError("secret detail")
@@ -132,7 +132,7 @@ async def test_a_bug_is_masked_and_ends_one_request(
 
 
 async def test_an_answer_that_cannot_be_written_is_an_error(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     async def wrong(request: Request) -> dict[str, Any]:
         return {"value": float("nan")}
@@ -143,7 +143,7 @@ async def test_an_answer_that_cannot_be_written_is_an_error(
 
 
 async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     began = asyncio.Event()
 
@@ -161,7 +161,7 @@ async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
 
 
 async def test_a_stream_that_has_begun_is_finished_when_the_server_stops(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     async def slow(request: Request) -> dict[str, Any]:
         await request.notify("notifications/progress", {"progressToken": 1, "progress": 1})
@@ -181,7 +181,7 @@ async def test_a_stream_that_has_begun_is_finished_when_the_server_stops(
 
 @pytest.mark.parametrize("has_session", [False, True])
 async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
-    endpoint: Endpoint, has_session: bool, monkeypatch: pytest.MonkeyPatch
+    endpoint: McpEndpoint, has_session: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[Any] = []
     dumps = orjson.dumps

@@ -8,7 +8,7 @@ import pytest
 
 from conformance_fixtures import add_fixtures
 from everkept.transports.dispatch import Dispatcher, Request
-from everkept.transports.http import Endpoint
+from everkept.transports.http import McpEndpoint
 from http_client import Exchange, request, stateless
 from server_processes import META, MODERN
 
@@ -24,14 +24,14 @@ def headers_of(method: str, **more: str) -> dict[str, str]:
     return {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **named}
 
 
-async def test_an_answer_is_a_document_without_a_session(endpoint: Endpoint) -> None:
+async def test_an_answer_is_a_document_without_a_session(endpoint: McpEndpoint) -> None:
     exchange = Exchange(endpoint, stateless("server/discover"))
     status, headers = await exchange.start()
     assert (status, headers["content-type"]) == (200, "application/json")
     assert "mcp-session-id" not in headers
 
 
-async def test_progress_makes_it_a_stream_that_ends_with_the_answer(endpoint: Endpoint) -> None:
+async def test_progress_makes_it_a_stream_that_ends_with_the_answer(endpoint: McpEndpoint) -> None:
     params = {"name": "test_tool_with_progress", "_meta": META | {"progressToken": "t"}}
     exchange = Exchange(
         endpoint,
@@ -49,7 +49,7 @@ async def test_progress_makes_it_a_stream_that_ends_with_the_answer(endpoint: En
 
 
 async def test_a_silent_request_is_kept_alive(
-    pinging_endpoint: Endpoint, dispatcher: Dispatcher
+    pinging_endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     go_on = asyncio.Event()
 
@@ -69,7 +69,7 @@ async def test_a_silent_request_is_kept_alive(
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_client_that_closes_the_stream_cancels_its_request(
-    endpoint: Endpoint, dispatcher: Dispatcher, is_stream: bool
+    endpoint: McpEndpoint, dispatcher: Dispatcher, is_stream: bool
 ) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -113,14 +113,14 @@ async def test_a_client_that_closes_the_stream_cancels_its_request(
     ],
 )
 async def test_a_request_that_contradicts_itself_is_refused(
-    endpoint: Endpoint, body: Any, headers: dict[str, str], code: int
+    endpoint: McpEndpoint, body: Any, headers: dict[str, str], code: int
 ) -> None:
     status, answered = await Exchange(endpoint, body, headers).document()
     assert (status, answered["error"]["code"]) == (400, code)
 
 
 async def test_a_version_that_is_not_known_is_answered_with_those_that_are(
-    endpoint: Endpoint,
+    endpoint: McpEndpoint,
 ) -> None:
     meta = META | {"io.modelcontextprotocol/protocolVersion": "2030-01-01"}
     headers = headers_of("tools/list") | {"MCP-Protocol-Version": "2030-01-01"}
@@ -131,7 +131,7 @@ async def test_a_version_that_is_not_known_is_answered_with_those_that_are(
     assert answered["error"]["data"] == {"supported": [MODERN], "requested": "2030-01-01"}
 
 
-async def test_a_header_that_comes_twice_is_refused(endpoint: Endpoint) -> None:
+async def test_a_header_that_comes_twice_is_refused(endpoint: McpEndpoint) -> None:
     exchange = Exchange(
         endpoint, stateless("tools/list"), more_headers=[(b"mcp-method", b"tools/list")]
     )
@@ -140,7 +140,7 @@ async def test_a_header_that_comes_twice_is_refused(endpoint: Endpoint) -> None:
     assert "more than once" in answered["error"]["message"]
 
 
-async def test_a_name_may_come_encoded(endpoint: Endpoint) -> None:
+async def test_a_name_may_come_encoded(endpoint: McpEndpoint) -> None:
     name = f"=?base64?{base64.b64encode(b'test_simple_text').decode()}?="
     exchange = Exchange(
         endpoint,
@@ -163,7 +163,7 @@ async def test_a_name_may_come_encoded(endpoint: Endpoint) -> None:
     ],
 )
 async def test_headers_and_the_arguments_that_they_repeat_must_agree(
-    endpoint: Endpoint, arguments: Any, headers: dict[str, str], status: int
+    endpoint: McpEndpoint, arguments: Any, headers: dict[str, str], status: int
 ) -> None:
     exchange = Exchange(
         endpoint,
@@ -177,14 +177,14 @@ async def test_headers_and_the_arguments_that_they_repeat_must_agree(
 
 @pytest.mark.parametrize(("version", "status"), [(MODERN, 202), ("2030-01-01", 400)])
 async def test_a_notification_is_accepted_and_means_nothing(
-    endpoint: Endpoint, version: str, status: int
+    endpoint: McpEndpoint, version: str, status: int
 ) -> None:
     note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     exchange = Exchange(endpoint, note, {"MCP-Protocol-Version": version})
     assert (await exchange.document())[0] == status
 
 
-async def test_a_method_of_the_other_era_is_not_found(endpoint: Endpoint) -> None:
+async def test_a_method_of_the_other_era_is_not_found(endpoint: McpEndpoint) -> None:
     for method in ("initialize", "ping", "no/such/method"):
         status, answered = await Exchange(endpoint, stateless(method)).document()
         assert (status, answered["error"]["code"]) == (404, -32601)

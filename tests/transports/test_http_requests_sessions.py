@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from conformance_fixtures import add_fixtures
-from everkept.transports.connection import Connection, Notices
+from everkept.transports.connection import ClientConnection, NotificationQueue
 from everkept.transports.dispatch import Dispatcher, Request
-from everkept.transports.http import Endpoint
-from everkept.transports.http_exchange import CREDENTIAL
-from everkept.transports.http_sessions import KEEP_SECONDS, EventLog, HttpSessions
+from everkept.transports.http import McpEndpoint
+from everkept.transports.http_exchange import CREDENTIAL_KEY
+from everkept.transports.http_sessions import KEEP_EVENTS_SECONDS, EventLog, HttpSessions
 from http_client import Exchange, SessionClient, request
 from server_processes import HANG, INITIALIZE
 
@@ -52,7 +52,9 @@ def slow(dispatcher: Dispatcher) -> Slow:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_answer_is_a_document_with_the_session(endpoint: Endpoint, version: str) -> None:
+async def test_an_answer_is_a_document_with_the_session(
+    endpoint: McpEndpoint, version: str
+) -> None:
     client = await SessionClient.begin(endpoint, version)
     exchange = client.ask("ping")
     status, headers = await exchange.start()
@@ -60,7 +62,7 @@ async def test_an_answer_is_a_document_with_the_session(endpoint: Endpoint, vers
     assert headers["mcp-session-id"] == client.headers["Mcp-Session-Id"]
 
 
-async def test_an_error_is_an_answer_like_any_other(endpoint: Endpoint) -> None:
+async def test_an_error_is_an_answer_like_any_other(endpoint: McpEndpoint) -> None:
     client = await SessionClient.begin(endpoint)
     status, answered = await client.ask("no/such/method").document()
     assert (status, answered["id"], answered["error"]["code"]) == (200, 1, -32601)
@@ -68,7 +70,7 @@ async def test_an_error_is_an_answer_like_any_other(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_progress_makes_it_a_stream_whose_events_are_numbered(
-    endpoint: Endpoint, slow: Slow, version: str
+    endpoint: McpEndpoint, slow: Slow, version: str
 ) -> None:
     client = await SessionClient.begin(endpoint, version)
     for number in (1, 2):
@@ -86,7 +88,7 @@ async def test_progress_makes_it_a_stream_whose_events_are_numbered(
 
 
 async def test_a_request_goes_on_without_its_client_and_its_stream_is_resumed(
-    endpoint: Endpoint, slow: Slow
+    endpoint: McpEndpoint, slow: Slow
 ) -> None:
     client = await SessionClient.begin(endpoint)
     broken = client.ask("test/slow")
@@ -110,7 +112,7 @@ async def test_a_request_goes_on_without_its_client_and_its_stream_is_resumed(
 
 
 async def test_a_stream_that_has_ended_is_sent_again_from_any_event(
-    endpoint: Endpoint, slow: Slow
+    endpoint: McpEndpoint, slow: Slow
 ) -> None:
     client = await SessionClient.begin(endpoint)
     exchange = client.ask("test/slow")
@@ -128,13 +130,13 @@ async def test_a_stream_that_has_ended_is_sent_again_from_any_event(
 
 @pytest.mark.parametrize("wrong", ["7-0", "x", "1", "1-x", "-1-0", ""])
 async def test_an_event_that_is_not_known_cannot_be_resumed_from(
-    endpoint: Endpoint, wrong: str
+    endpoint: McpEndpoint, wrong: str
 ) -> None:
     client = await SessionClient.begin(endpoint)
     assert (await client.listen(wrong).document())[0] == 400
 
 
-async def test_a_silent_request_is_kept_alive(pinging_endpoint: Endpoint, slow: Slow) -> None:
+async def test_a_silent_request_is_kept_alive(pinging_endpoint: McpEndpoint, slow: Slow) -> None:
     client = await SessionClient.begin(pinging_endpoint)
     exchange = client.ask("test/slow")
     await exchange.start()
@@ -148,7 +150,7 @@ async def test_a_silent_request_is_kept_alive(pinging_endpoint: Endpoint, slow: 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_cancelled_request_is_ended_with_an_error(
-    endpoint: Endpoint, slow: Slow, is_stream: bool
+    endpoint: McpEndpoint, slow: Slow, is_stream: bool
 ) -> None:
     client = await SessionClient.begin(endpoint)
     other = await SessionClient.begin(endpoint)
@@ -168,13 +170,13 @@ async def test_a_cancelled_request_is_ended_with_an_error(
     assert slow.is_cancelled
 
 
-async def follow(dispatcher: Dispatcher, client: SessionClient) -> Notices:
+async def follow(dispatcher: Dispatcher, client: SessionClient) -> NotificationQueue:
     """What the client is told of from now on."""
-    connections: list[Connection] = []
+    connections: list[ClientConnection] = []
 
     async def begin(request: Request) -> dict[str, Any]:
         connections.append(request.connection)
-        request.connection.tell_by(request.announce)
+        request.connection.start_notifying(request.announce)
         return {}
 
     dispatcher.methods["test/follow"] = begin
@@ -187,12 +189,12 @@ async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(
 ) -> None:
     now = 0.0
     log = EventLog(clock=lambda: now)
-    endpoint = Endpoint(dispatcher, "/mcp", sessions=HttpSessions(log=log))
+    endpoint = McpEndpoint(dispatcher, "/mcp", sessions=HttpSessions(log=log))
     client = await SessionClient.begin(endpoint, "2025-06-18")
     notices = await follow(dispatcher, client)
-    await notices.add("a")
+    await notices.add_resource("a")
     await client.ask("ping").document()
-    now = KEEP_SECONDS + 1
+    now = KEEP_EVENTS_SECONDS + 1
     log.expire()
     standing = client.listen()
     async with asyncio.timeout(HANG):
@@ -202,12 +204,12 @@ async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(
 
 
 async def test_notices_wait_for_the_stream_and_none_is_lost(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     client = await SessionClient.begin(endpoint)
     notices = await follow(dispatcher, client)
     for uri in ("a", "b", "a", "b"):
-        await notices.add(uri)
+        await notices.add_resource(uri)
 
     standing = client.listen()
     await standing.start()
@@ -218,7 +220,7 @@ async def test_notices_wait_for_the_stream_and_none_is_lost(
 
     standing.disconnect()
     await standing.task
-    await notices.add("c")
+    await notices.add_resource("c")
     again = client.listen(told[0].id)
     await again.start()
     missed = [await again.event() for _ in range(3)]
@@ -233,11 +235,11 @@ async def test_notices_wait_for_the_stream_and_none_is_lost(
     assert await again.part() == (b"", False)
     await instead.start()
     await instead.event()
-    await notices.add("d")
+    await notices.add_resource("d")
     assert (await instead.event()).id == "0-4"
 
 
-async def test_a_standing_stream_is_kept_alive(pinging_endpoint: Endpoint) -> None:
+async def test_a_standing_stream_is_kept_alive(pinging_endpoint: McpEndpoint) -> None:
     client = await SessionClient.begin(pinging_endpoint, "2025-06-18")
     standing = client.listen()
     await standing.start()
@@ -247,16 +249,16 @@ async def test_a_standing_stream_is_kept_alive(pinging_endpoint: Endpoint) -> No
     await standing.task
 
 
-async def test_a_stream_is_only_for_clients_that_accept_one(endpoint: Endpoint) -> None:
+async def test_a_stream_is_only_for_clients_that_accept_one(endpoint: McpEndpoint) -> None:
     client = await SessionClient.begin(endpoint)
     client.headers["Accept"] = "application/json"
     assert (await client.listen().document())[0] == 406
 
 
 async def test_a_session_ends_with_everything_that_belongs_to_it(
-    endpoint: Endpoint, dispatcher: Dispatcher, slow: Slow
+    endpoint: McpEndpoint, dispatcher: Dispatcher, slow: Slow
 ) -> None:
-    connections: list[Connection] = []
+    connections: list[ClientConnection] = []
     subscribe = dispatcher.methods["resources/subscribe"]
 
     async def watched(request: Request) -> Any:
@@ -276,7 +278,7 @@ async def test_a_session_ends_with_everything_that_belongs_to_it(
     await standing.event()
 
     assert await client.delete().document() == (200, None)
-    assert await connection.notices.next() is None
+    assert await connection.notices.wait_next() is None
     assert connection.subscriptions == {}
     assert await standing.part() == (b"", False)
     assert (await running.document())[1]["error"]["code"] == -32800
@@ -285,7 +287,7 @@ async def test_a_session_ends_with_everything_that_belongs_to_it(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_without_a_session_there_is_nothing_to_do(endpoint: Endpoint, method: str) -> None:
+async def test_without_a_session_there_is_nothing_to_do(endpoint: McpEndpoint, method: str) -> None:
     assert (await Exchange(endpoint, None, {}, method).document())[0] == 400
     assert (await Exchange(endpoint, request("ping"), {}).document())[0] == 400
     unknown = {"Mcp-Session-Id": "0" * 32}
@@ -295,7 +297,7 @@ async def test_without_a_session_there_is_nothing_to_do(endpoint: Endpoint, meth
     ] == 404
 
 
-async def test_a_handshake_that_fails_opens_no_session(endpoint: Endpoint) -> None:
+async def test_a_handshake_that_fails_opens_no_session(endpoint: McpEndpoint) -> None:
     exchange = Exchange(endpoint, request("initialize"), {})
     status, headers = await exchange.start()
     assert status == 200
@@ -303,17 +305,17 @@ async def test_a_handshake_that_fails_opens_no_session(endpoint: Endpoint) -> No
     assert len(endpoint.sessions) == 0
 
 
-async def test_a_session_is_found_only_with_its_credential(endpoint: Endpoint) -> None:
-    client = await SessionClient.begin(endpoint, **{CREDENTIAL: "one"})
+async def test_a_session_is_found_only_with_its_credential(endpoint: McpEndpoint) -> None:
+    client = await SessionClient.begin(endpoint, **{CREDENTIAL_KEY: "one"})
     assert (await client.ask("ping").document())[0] == 200
-    thief = Exchange(endpoint, request("ping"), client.headers, **{CREDENTIAL: "two"})
+    thief = Exchange(endpoint, request("ping"), client.headers, **{CREDENTIAL_KEY: "two"})
     assert (await thief.document())[0] == 404
     assert (await Exchange(endpoint, None, client.headers, "DELETE").document())[0] == 404
     assert (await client.ask("ping").document())[0] == 200
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_batches_belong_to_one_revision(endpoint: Endpoint, version: str) -> None:
+async def test_batches_belong_to_one_revision(endpoint: McpEndpoint, version: str) -> None:
     client = await SessionClient.begin(endpoint, version)
     batch = [
         request("ping", request_id=1),
@@ -335,7 +337,7 @@ async def test_batches_belong_to_one_revision(endpoint: Endpoint, version: str) 
     ]
 
 
-async def test_a_batch_without_a_request_has_no_answer(endpoint: Endpoint) -> None:
+async def test_a_batch_without_a_request_has_no_answer(endpoint: McpEndpoint) -> None:
     client = await SessionClient.begin(endpoint, "2025-03-26")
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert await client.post([note, note]).document() == (202, None)
@@ -344,7 +346,7 @@ async def test_a_batch_without_a_request_has_no_answer(endpoint: Endpoint) -> No
 
 
 async def test_the_answers_of_a_batch_are_events_once_there_is_a_stream(
-    endpoint: Endpoint, slow: Slow
+    endpoint: McpEndpoint, slow: Slow
 ) -> None:
     client = await SessionClient.begin(endpoint, "2025-03-26")
     exchange = client.post([request("ping", request_id=1), request("test/slow", request_id=2)])
@@ -356,7 +358,7 @@ async def test_the_answers_of_a_batch_are_events_once_there_is_a_stream(
 
 
 async def test_a_question_to_the_client_is_answered_by_another_request(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     add_fixtures(dispatcher)
     client = await SessionClient.begin(endpoint)
@@ -375,7 +377,7 @@ async def test_a_question_to_the_client_is_answered_by_another_request(
 
 
 async def test_a_question_that_the_client_refuses_ends_the_call(
-    endpoint: Endpoint, dispatcher: Dispatcher
+    endpoint: McpEndpoint, dispatcher: Dispatcher
 ) -> None:
     add_fixtures(dispatcher)
     client = await SessionClient.begin(endpoint)

@@ -2,7 +2,7 @@ import pytest
 
 from everkept.core.library import Condition
 from everkept.transports import http_sessions
-from everkept.transports.http_exchange import Rejected
+from everkept.transports.http_exchange import RequestRejected
 from everkept.transports.http_sessions import IDLE_SECONDS, EventLog, HttpSessions
 from everkept.transports.metrics import Metrics
 
@@ -28,7 +28,7 @@ async def test_a_session_that_is_idle_expires(clock: Clock) -> None:
         with sessions.hold(used):
             clock.now += 1
         sessions.sweep()
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(RequestRejected) as caught:
             sessions.find(idle.id, None)
         assert caught.value.refusal.status == 404
         assert sessions.find(used.id, None) is used
@@ -63,7 +63,7 @@ async def test_there_is_a_limit_to_open_sessions(
     sessions = HttpSessions(clock=clock)
     first = sessions.open(None, None)
     sessions.open(None, None)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RequestRejected) as caught:
         sessions.open(None, None)
     assert caught.value.refusal.status == 503
     sessions.close(first)
@@ -76,13 +76,13 @@ async def test_open_sessions_are_counted(clock: Clock) -> None:
     metrics = Metrics(lambda: Condition("sqlite", "local"))
     sessions = HttpSessions(metrics, clock=clock)
     one, two = sessions.open(None, None), sessions.open(None, None)
-    assert "everkept_open_sessions 2" in metrics.text()
+    assert "everkept_open_sessions 2" in metrics.format_text()
     sessions.close(one)
     sessions.close(one)
-    assert "everkept_open_sessions 1" in metrics.text()
+    assert "everkept_open_sessions 1" in metrics.format_text()
     sessions.close(two)
     sessions.close_all()
-    assert "everkept_open_sessions 0" in metrics.text()
+    assert "everkept_open_sessions 0" in metrics.format_text()
 
 
 async def test_the_timer_runs_only_while_there_is_something_to_forget(clock: Clock) -> None:

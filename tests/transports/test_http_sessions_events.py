@@ -36,7 +36,7 @@ async def replay(stream: EventStream, after: int = 0) -> list[str]:
     stream.resume_after(after)
     stream.attach(reader := object())
     stream.end()
-    return numbers_in(await stream.next_events(reader))
+    return numbers_in(await stream.wait_events(reader))
 
 
 async def test_the_log_forgets_the_oldest_events_of_all_streams() -> None:
@@ -95,11 +95,11 @@ async def test_a_reader_waits_for_events_until_another_one_comes() -> None:
     stream = Streams(events=10).open(1)
     first, second = object(), object()
     stream.attach(first)
-    waiting = asyncio.create_task(stream.next_events(first))
+    waiting = asyncio.create_task(stream.wait_events(first))
     await asyncio.sleep(0)
     stream.add(b"x")
     assert numbers_in(await waiting) == ["1-1"]
-    waiting = asyncio.create_task(stream.next_events(first))
+    waiting = asyncio.create_task(stream.wait_events(first))
     await asyncio.sleep(0)
     stream.attach(second)
     assert await waiting == b""
@@ -115,9 +115,9 @@ async def test_a_stream_is_settled_while_its_reader_has_sent_everything() -> Non
     assert stream.settled.is_set()
     stream.add(b"x")
     assert not stream.settled.is_set()
-    await stream.next_events(reader)
+    await stream.wait_events(reader)
     assert not stream.settled.is_set()  # the reader has it, and may still be sending
-    waiting = asyncio.create_task(stream.next_events(reader))
+    waiting = asyncio.create_task(stream.wait_events(reader))
     await stream.settled.wait()
     stream.end()
     assert await waiting == b""

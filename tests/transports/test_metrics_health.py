@@ -6,9 +6,9 @@ import pytest
 from asgi_client import asked
 from everkept.core.library import Condition
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import StoreAway
+from everkept.errors import StoreUnreachable
 from everkept.transports.http_exchange import ASGIApp
-from everkept.transports.metrics import health_routes
+from everkept.transports.metrics import build_health_routes
 from server_processes import HANG
 
 
@@ -23,13 +23,13 @@ class Watched(MemoryLibrary):
         self.hangs = False
         self.status: Any = "connected"
 
-    async def note(self, key: str) -> str | None:
+    async def get_note(self, key: str) -> str | None:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
-        return await super().note(key)
+        return await super().get_note(key)
 
     @property
     def condition(self) -> Condition:
@@ -42,7 +42,7 @@ def library() -> Watched:
 
 
 def routes(library: Watched) -> dict[str, ASGIApp]:
-    return health_routes(lambda: library, patience=0.01, clock=lambda: library.now)
+    return build_health_routes(lambda: library, patience=0.01, clock=lambda: library.now)
 
 
 async def test_a_server_that_lives_says_so_without_asking_anybody(library: Watched) -> None:
@@ -64,7 +64,7 @@ async def test_what_stands_in_for_a_database_is_ready_and_degraded(library: Watc
 
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_a_library_that_does_not_answer_is_not_ready(library: Watched, hangs: bool) -> None:
-    library.hangs, library.error = hangs, StoreAway("at postgres://secret")
+    library.hangs, library.error = hangs, StoreUnreachable("at postgres://secret")
     async with asyncio.timeout(HANG):
         answer = await asked(routes(library)["/ready"])
     assert (answer.status, answer.json) == (503, {"status": "unavailable"})
@@ -74,7 +74,7 @@ async def test_the_library_is_asked_once_a_second_at_most(library: Watched) -> N
     ready = routes(library)["/ready"]
     await asyncio.gather(*(asked(ready) for _ in range(10)))
     assert library.asked == 1
-    library.now, library.error = 0.9, StoreAway("away")
+    library.now, library.error = 0.9, StoreUnreachable("away")
     assert (await asked(ready)).status == 200
     library.now = 1.0
     assert (await asked(ready)).status == 503

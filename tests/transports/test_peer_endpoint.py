@@ -8,10 +8,10 @@ import pytest
 from everkept import __version__
 from everkept.accounts.access_log import AccessLog
 from everkept.app.app import App
-from everkept.core.peers import QUESTION_LIMIT
+from everkept.core.peers import MAX_QUESTION_CHARACTERS
 from everkept.core.sessions import Account
-from everkept.transports.http_exchange import ACCOUNT, Message
-from everkept.transports.peer_endpoint import LARGEST, peer_routes
+from everkept.transports.http_exchange import ACCOUNT_KEY, Message
+from everkept.transports.peer_endpoint import MAX_BODY_BYTES, build_peer_routes
 from peer_servers import ME, neighbour
 
 SEARCH, INFO = "/peers/search", "/peers/info"
@@ -21,7 +21,7 @@ WHAT = "checkout waits for Redis"
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
     made = await neighbour(tmp_path)
-    await made.accounts.grant("me", await made.library.project("shop"), "read")
+    await made.accounts.grant("me", await made.library.get_project("shop"), "read")
     yield made
     await made.close()
 
@@ -35,7 +35,7 @@ class Server:
     """The routes, called as a server behind the guard does."""
 
     def __init__(self, app: App, access_log: AccessLog) -> None:
-        self._routes = peer_routes(lambda: app.sharing, access_log, app.clock)
+        self._routes = build_peer_routes(lambda: app.shared_search, access_log, app.clock)
 
     async def __call__(
         self,
@@ -65,7 +65,7 @@ class Server:
             "method": method,
             "path": path,
             "client": ("10.0.0.7", 1234),
-            ACCOUNT: account,
+            ACCOUNT_KEY: account,
         }
         await self._routes[path](scope, receive, send)
         start, answer = sent
@@ -116,7 +116,7 @@ async def test_owner_and_users_are_refused(
         asked(version="1"),
         asked(query=" "),
         asked(query=7),
-        asked(query="x" * (QUESTION_LIMIT + 1)),
+        asked(query="x" * (MAX_QUESTION_CHARACTERS + 1)),
         asked(limit=0),
         asked(limit=51),
         asked(limit=True),
@@ -125,7 +125,7 @@ async def test_owner_and_users_are_refused(
         asked(types="memory"),
         asked(types=["memory", "section"]),
         asked(types=[["memory"]]),
-        b"x" * (LARGEST + 1),
+        b"x" * (MAX_BODY_BYTES + 1),
     ],
 )
 async def test_what_is_no_question_is_refused(

@@ -254,8 +254,8 @@ def test_a_client_that_closed_its_end_ends_the_server(tmp_path: Path) -> None:
 def test_a_stray_print_goes_to_standard_error(tmp_path: Path) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from everkept.transports.stdio import claim_wire\n"
-        "read, written = claim_wire()\n"
+        "from everkept.transports.stdio import claim_stdio\n"
+        "read, written = claim_stdio()\n"
         "print('stray')\n"
         "os.write(1, b'low\\n')\n"
         "subprocess.run([sys.executable, '-c', 'print(input())'], stderr=subprocess.DEVNULL)\n"

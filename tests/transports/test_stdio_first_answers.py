@@ -11,14 +11,14 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.errors import Refused
-from everkept.first_answers import Kept, Start, read
+from everkept.first_answers import CachedAnswers, ServerStart, read_answers
 from everkept.settings import Settings
-from everkept.transports.connection import TOOLS_CHANGED, Connection
+from everkept.transports.connection import TOOLS_CHANGED, ClientConnection
 from everkept.transports.dispatch import Dispatcher, Request
-from everkept.transports.stdio import CHECK_SECONDS, check_answers, keep
+from everkept.transports.stdio import CHECK_SECONDS, check_answers, save_answers
 from server_processes import HANG, INITIALIZE, META
 
-OLD = Kept(["2025-11-25"], b"{}", b'{"tools":[]}')
+OLD = CachedAnswers(["2025-11-25"], b"{}", b'{"tools":[]}')
 
 
 class Checked:
@@ -27,9 +27,9 @@ class Checked:
     def __init__(self, dispatcher: Dispatcher, path: Path, files: Iterable[str] | None) -> None:
         self.path = path
         self._dispatcher = dispatcher
-        self.connection = Connection(Session())
+        self.connection = ClientConnection(Session())
         self.told: asyncio.Queue[str] = asyncio.Queue()
-        check_answers(dispatcher, Start(str(path)), lambda: files)
+        check_answers(dispatcher, ServerStart(str(path)), lambda: files)
 
     async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
         async def tell(name: str, _: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    keep(tmp_path / "kept", OLD, [])
+    save_answers(tmp_path / "kept", OLD, [])
     return tmp_path / "kept"
 
 
@@ -67,7 +67,7 @@ async def test_a_list_of_the_last_start_is_given_once_and_corrected(
     real = await client("tools/list")
     assert len(real["tools"]) > 20
     assert await client.news() == TOOLS_CHANGED
-    kept = read(str(path))
+    kept = read_answers(str(path))
     assert kept is not None
     assert json.loads(kept.tools) == real
 
@@ -75,7 +75,7 @@ async def test_a_list_of_the_last_start_is_given_once_and_corrected(
 async def test_nothing_is_compared_while_a_call_runs(dispatcher: Dispatcher, path: Path) -> None:
     client = Checked(dispatcher, path, [])
     await client("initialize", **INITIALIZE)
-    async with client.connection.turns.take(writes=False):
+    async with client.connection.turns.reserve(writes=False):
         await client("tools/list")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.told.get(), 2 * CHECK_SECONDS)
@@ -97,7 +97,7 @@ async def test_answers_that_more_than_files_decides_are_corrected_and_not_kept(
     await client("initialize", **INITIALIZE)
     assert await client("tools/list") == {"tools": []}
     assert await client.news() == TOOLS_CHANGED
-    assert read(str(path)) is None
+    assert read_answers(str(path)) is None
 
 
 async def test_a_list_that_fails_is_corrected_and_not_kept(
@@ -111,4 +111,4 @@ async def test_a_list_that_fails_is_corrected_and_not_kept(
     await client("initialize", **INITIALIZE)
     assert await client("tools/list") == {"tools": []}
     assert await client.news() == TOOLS_CHANGED
-    assert read(str(path)) is None
+    assert read_answers(str(path)) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.transports.stdio import PIPE_BYTES, Writer, open_writer, start_reading
+from everkept.transports.stdio import PIPE_BYTES, MessageWriter, open_writer, start_reading
 from server_processes import HANG
 
 LARGE = 10_000_000  # bytes, far more than any pipe holds
@@ -22,7 +22,7 @@ class Client:
 
     read: int
     written: int
-    writer: Writer
+    writer: MessageWriter
     gone: asyncio.Event
 
     async def receive(self, count: int) -> bytes:
@@ -59,10 +59,10 @@ async def test_a_slow_client_gets_everything_whole_and_in_order_and_nobody_waits
     async with over_pipe() as client:
         for data in sent:
             client.writer.put(data)  # returns although nobody has read yet
-        assert client.writer.pending > 0
+        assert client.writer.pending_count > 0
         expected = b"".join(sent)
         assert await client.receive(len(expected)) == expected
-        assert client.writer.pending == 0
+        assert client.writer.pending_count == 0
         client.writer.put(b"next\n")
         assert await client.receive(5) == b"next\n"
         await client.writer.close(HANG)
@@ -174,5 +174,5 @@ async def test_a_pipe_of_linux_holds_a_large_answer_whole() -> None:
     size = PIPE_BYTES - 1
     async with over_pipe() as client:
         client.writer.put(message(1, size))
-        assert client.writer.pending == (0 if sys.platform == "linux" else 1)
+        assert client.writer.pending_count == (0 if sys.platform == "linux" else 1)
         assert await client.receive(size + 1) == message(1, size)

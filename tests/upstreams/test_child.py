@@ -7,20 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.mcp import Launch
+from everkept.core.mcp import UpstreamProgram
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.child import INHERITED, LOGGED, MOST_LINES, Program, Remarks, program
+from everkept.upstreams.child import (
+    INHERITED_VARIABLES,
+    LOGGED_CHARACTERS,
+    MAX_LOGGED_LINES,
+    ProgramStart,
+    StderrLog,
+    resolve_program,
+)
 from upstreams import Clock
 
 HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
 OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "EVERKEPT_DATA_DIR": "/data"}
 
 
-def launched(launch: Launch, **ours: str) -> Program:
-    return program("notes", launch, OURS | ours)
+def launched(launch: UpstreamProgram, **ours: str) -> ProgramStart:
+    return resolve_program("notes", launch, OURS | ours)
 
 
-def refused(launch: Launch) -> UpstreamUnavailable:
+def refused(launch: UpstreamProgram) -> UpstreamUnavailable:
     with pytest.raises(UpstreamUnavailable) as error:
         launched(launch)
     assert not error.value.retry_possible
@@ -34,38 +41,38 @@ def script(path: Path) -> Path:
 
 
 def test_a_program_inherits_a_short_list_and_what_is_named() -> None:
-    launch = Launch(sys.executable, env={"KEY": "${TOKEN}", "PLAIN": "$TOKEN"})
-    names = dict.fromkeys(INHERITED, "x") | {"PATH": OURS["PATH"]}
+    launch = UpstreamProgram(sys.executable, env={"KEY": "${TOKEN}", "PLAIN": "$TOKEN"})
+    names = dict.fromkeys(INHERITED_VARIABLES, "x") | {"PATH": OURS["PATH"]}
     given = launched(launch, **names).environment
     assert given == names | {"KEY": "secret", "PLAIN": "$TOKEN"}
 
 
 def test_a_function_of_a_shell_is_not_inherited() -> None:
-    given = launched(Launch(sys.executable), TERM="() { :; }").environment
+    given = launched(UpstreamProgram(sys.executable), TERM="() { :; }").environment
     assert "TERM" not in given
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    error = refused(Launch(sys.executable, env={"KEY": "Bearer ${MISSING}"}))
+    error = refused(UpstreamProgram(sys.executable, env={"KEY": "Bearer ${MISSING}"}))
     assert "MISSING" in error.message
 
 
 def test_a_program_is_found_by_the_path_that_it_gets(tmp_path: Path) -> None:
     found = script(tmp_path / "server.cmd")
-    launch = Launch("server.cmd", ("-y", "x"), env={"PATH": str(tmp_path)})
+    launch = UpstreamProgram("server.cmd", ("-y", "x"), env={"PATH": str(tmp_path)})
     assert launched(launch).command == (str(found), "-y", "x")
 
 
 def test_a_program_with_a_folder_in_its_name_lies_beside_where_it_will_be(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     found = script(tmp_path / "bin" / "server.cmd")
-    started = launched(Launch("bin/server.cmd", cwd=str(tmp_path)))
+    started = launched(UpstreamProgram("bin/server.cmd", cwd=str(tmp_path)))
     assert started.command == (str(found),)
     assert started.folder == str(tmp_path)
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
-    error = refused(Launch("no-such-program"))
+    error = refused(UpstreamProgram("no-such-program"))
     assert error.message == (
         "notes cannot be started: there is no program no-such-program in the folders of PATH."
     )
@@ -74,19 +81,19 @@ def test_a_program_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("line", ["python3 /x/flex.py", "npx -y notes"])
 def test_a_whole_line_as_a_program_is_told_where_the_rest_belongs(line: str) -> None:
-    error = refused(Launch(line))
+    error = refused(UpstreamProgram(line))
     assert f'"{line}"' in error.message
     assert "`args`" in (error.hint or "")
-    assert "hush" not in refused(Launch(f"{line} --password hush-hush-22")).message
+    assert "hush" not in refused(UpstreamProgram(f"{line} --password hush-hush-22")).message
 
 
 def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "server.txt").touch()
-    assert "may be run" in refused(Launch(str(tmp_path / "server.txt"))).message
+    assert "may be run" in refused(UpstreamProgram(str(tmp_path / "server.txt"))).message
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    error = refused(Launch(sys.executable, cwd=str(tmp_path / "away")))
+    error = refused(UpstreamProgram(sys.executable, cwd=str(tmp_path / "away")))
     assert "away" in error.message
 
 
@@ -96,9 +103,9 @@ def test_without_a_folder_it_is_the_home_folder_and_never_ours(
     monkeypatch.chdir(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
-    assert launched(Launch(sys.executable), **{HOME: str(home)}).folder == str(home)
+    assert launched(UpstreamProgram(sys.executable), **{HOME: str(home)}).folder == str(home)
     for other in ("", ".", "home", str(tmp_path / "away")):
-        folder = launched(Launch(sys.executable), **{HOME: other}).folder
+        folder = launched(UpstreamProgram(sys.executable), **{HOME: other}).folder
         assert folder == Path(sys.executable).anchor
 
 
@@ -110,9 +117,9 @@ def test_a_program_is_not_looked_for_where_we_are(
     (tmp_path / "bin").mkdir()
     script(tmp_path / "bin" / "server.cmd")
     for path in ("", ".", "bin", os.pathsep.join(("", ".", "bin", ""))):
-        refused(Launch("server.cmd", env={"PATH": path}))
+        refused(UpstreamProgram("server.cmd", env={"PATH": path}))
     with pytest.raises(UpstreamUnavailable):
-        launched(Launch("bin/server.cmd"), **{HOME: ""})
+        launched(UpstreamProgram("bin/server.cmd"), **{HOME: ""})
 
 
 def test_on_windows_a_program_is_known_by_its_ending(
@@ -123,12 +130,12 @@ def test_on_windows_a_program_is_known_by_its_ending(
     monkeypatch.setattr(sys, "platform", "win32")
     env = {"PATH": str(tmp_path), "PATHEXT": ".exe;.cmd;"}
     for wanted in ("npx", "npx.cmd", str(tmp_path / "npx")):
-        assert launched(Launch(wanted, env=env)).command == (str(tmp_path / "npx.cmd"),)
-    assert "may be run" in refused(Launch(str(tmp_path / "npx.txt"), env=env)).message
+        assert launched(UpstreamProgram(wanted, env=env)).command == (str(tmp_path / "npx.cmd"),)
+    assert "may be run" in refused(UpstreamProgram(str(tmp_path / "npx.txt"), env=env)).message
 
 
 def test_a_folder_that_is_not_absolute_is_refused() -> None:
-    refused(Launch(sys.executable, cwd="."))
+    refused(UpstreamProgram(sys.executable, cwd="."))
 
 
 @pytest.fixture(autouse=True)
@@ -143,53 +150,53 @@ def hide(text: str) -> str:
 async def test_each_line_is_logged_with_the_name_of_the_server(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    remarks = Remarks("notes", hide)
+    remarks = StderrLog("notes", hide)
     remarks.feed(b"rea")
     remarks.feed(b"dy\r\n \nport 80")
     remarks.finish()
     assert caplog.messages == ["notes: ready", "notes: port 80"]
-    assert remarks.last() == "ready / port 80"
+    assert remarks.format_last_lines() == "ready / port 80"
 
 
 async def test_what_is_hidden_shows_neither_in_the_log_nor_in_the_last_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    remarks = Remarks("notes", hide)
-    remarks.feed(b"x" * (LOGGED - 4) + b"hunter22\n")
+    remarks = StderrLog("notes", hide)
+    remarks.feed(b"x" * (LOGGED_CHARACTERS - 4) + b"hunter22\n")
     assert "hunt" not in caplog.text
-    assert "hunt" not in remarks.last()
+    assert "hunt" not in remarks.format_last_lines()
 
 
 async def test_what_cannot_be_seen_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
-    remarks = Remarks("notes", hide)
+    remarks = StderrLog("notes", hide)
     remarks.feed(b"\x1b[2Jgone\rforged \xff\n")
     [message] = caplog.messages
     assert message.isprintable()
-    assert remarks.last().isprintable()
+    assert remarks.format_last_lines().isprintable()
 
 
 async def test_a_flood_is_cut_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-    remarks = Remarks("notes", hide)
+    remarks = StderrLog("notes", hide)
     remarks.feed(b"".join(b"line %d\n" % number for number in range(1000)))
-    assert len(caplog.messages) == MOST_LINES
+    assert len(caplog.messages) == MAX_LOGGED_LINES
     await clock.goes_on(1.1)
-    assert caplog.messages[MOST_LINES:] == [
-        f"notes: {1000 - MOST_LINES} more lines within a second are left out"
+    assert caplog.messages[MAX_LOGGED_LINES:] == [
+        f"notes: {1000 - MAX_LOGGED_LINES} more lines within a second are left out"
     ]
     remarks.feed(b"calm again\n")
     remarks.finish()
     assert caplog.messages[-1] == "notes: calm again"
-    assert remarks.last() == "line 998 / line 999 / calm again"
+    assert remarks.format_last_lines() == "line 998 / line 999 / calm again"
 
 
 async def test_what_was_left_out_before_the_end_is_counted_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    remarks = Remarks("notes", hide)
-    remarks.feed(b"line\n" * (MOST_LINES + 3))
+    remarks = StderrLog("notes", hide)
+    remarks.feed(b"line\n" * (MAX_LOGGED_LINES + 3))
     remarks.finish()
     assert "3 more lines" in caplog.messages[-1]
 
@@ -197,19 +204,19 @@ async def test_what_was_left_out_before_the_end_is_counted_too(
 async def test_what_strays_onto_its_output_is_logged_once_and_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    remarks = Remarks("notes", hide)
-    remarks.stray(b"x" * (LOGGED - 4) + b"hunter22 is the password")
-    remarks.stray(b"Hello!")
+    remarks = StderrLog("notes", hide)
+    remarks.add_stray_line(b"x" * (LOGGED_CHARACTERS - 4) + b"hunter22 is the password")
+    remarks.add_stray_line(b"Hello!")
     remarks.feed(b"ready\n")
     [warning, _] = caplog.messages
     assert "no message" in warning
     assert "hunt" not in caplog.text
-    assert remarks.last().endswith("Hello! / ready")
+    assert remarks.format_last_lines().endswith("Hello! / ready")
 
 
 async def test_a_line_without_an_end_is_among_the_last_words() -> None:
-    remarks = Remarks("notes", hide)
+    remarks = StderrLog("notes", hide)
     remarks.feed(b"one\ntwo\nPassword: ")
-    assert remarks.last(b"Ok to proceed? ") == "two / Password: / Ok to proceed?"
+    assert remarks.format_last_lines(b"Ok to proceed? ") == "two / Password: / Ok to proceed?"
     remarks.finish()
-    assert remarks.last() == "one / two / Password:"
+    assert remarks.format_last_lines() == "one / two / Password:"

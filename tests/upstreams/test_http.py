@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from everkept.core.mcp import Endpoint
+from everkept.core.mcp import UpstreamEndpoint
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
-from everkept.upstreams.link import Link, LinkEnded, NotSent
+from everkept.upstreams.link import LinkEnded, NotSent, UpstreamLink
 from http_upstream_actors import http_app
 from http_upstreams import ERAS as RAW_ERAS
 from http_upstreams import (
@@ -129,7 +129,10 @@ async def test_calls_that_find_their_session_forgotten_are_all_sent_on_a_new_one
         else:
             await in_handshake_era(by_tool())(received, writer)
 
-    async with raw_server(answer) as (url, raw), owned(Endpoint(url), connect_http) as upstream:
+    async with (
+        raw_server(answer) as (url, raw),
+        owned(UpstreamEndpoint(url), connect_http) as upstream,
+    ):
         await upstream.call("echo", {})
         forgotten.add("s0")
         calls = (upstream.call("echo", {}) for _ in range(TOGETHER))
@@ -192,7 +195,7 @@ async def test_notices_that_break_off_end_the_link_after_its_calls() -> None:
         await again.wait()
         may_go_on.set()
         assert await slow == {"content": []}
-        assert "before its answer was complete" in await link.ended()
+        assert "before its answer was complete" in await link.wait_ended()
 
 
 @by_era
@@ -249,7 +252,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-async def told(link: Link, tool: str, **arguments: Any) -> Any:
+async def told(link: UpstreamLink, tool: str, **arguments: Any) -> Any:
     """The structured part of an answer."""
     return (await link.request("tools/call", call(tool, **arguments)))["structuredContent"]
 
@@ -339,7 +342,7 @@ async def test_a_server_that_is_gone_ends_the_link(era: str) -> None:
         async with asyncio.timeout(HANG):
             with pytest.raises(NotSent, match=r"cannot be reached at 127\.0\.0\.1:"):
                 await link.request("tools/call", call("echo"))
-            assert "cannot be reached" in await link.ended()
+            assert "cannot be reached" in await link.wait_ended()
     finally:
         await leaving.__aexit__(None, None, None)
 
@@ -350,7 +353,9 @@ async def test_a_session_hears_that_its_server_is_gone_without_asking() -> None:
         link = await leaving.__aenter__()
         await link.probe()
     async with asyncio.timeout(HANG):
-        reason = await link.ended()  # by the stream of notices, or by the next attempt to open it
+        reason = (
+            await link.wait_ended()
+        )  # by the stream of notices, or by the next attempt to open it
     assert "cannot be reached" in reason or "ended the connection" in reason
     await leaving.__aexit__(None, None, None)
 
@@ -448,7 +453,10 @@ async def test_a_call_that_finds_its_session_forgotten_is_sent_on_a_new_one() ->
     async def echo(received: Received, writer: Writer) -> None:
         send_result(writer, received, {"content": [received.headers["mcp-session-id"]]})
 
-    async with raw_server(answer) as (url, _), owned(Endpoint(url), connect_http) as upstream:
+    async with (
+        raw_server(answer) as (url, _),
+        owned(UpstreamEndpoint(url), connect_http) as upstream,
+    ):
         assert await upstream.call("echo", {}) == {"content": ["s0"]}
         forgotten.add("s0")
         assert await upstream.call("echo", {}) == {"content": ["s1"]}

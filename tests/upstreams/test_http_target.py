@@ -2,9 +2,9 @@ from base64 import b64decode
 
 import pytest
 
-from everkept.core.mcp import Endpoint
+from everkept.core.mcp import UpstreamEndpoint
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.http_target import proxy_for, target_of
+from everkept.upstreams.http_target import build_target, find_proxy
 from http_upstreams import (
     Received,
     Writer,
@@ -50,16 +50,18 @@ PROXIES = {
 def test_a_proxy_is_chosen_like_everywhere(
     scheme: str, host: str, port: int | None, no_proxy: str, proxy: str | None
 ) -> None:
-    assert proxy_for(scheme, host, port, PROXIES | {"NO_PROXY": no_proxy}) == proxy
+    assert find_proxy(scheme, host, port, PROXIES | {"NO_PROXY": no_proxy}) == proxy
 
 
 def test_one_proxy_may_serve_all_kinds() -> None:
-    assert proxy_for("https", "example.org", None, {"ALL_PROXY": "http://p"}) == "http://p"
-    assert proxy_for("https", "example.org", None, {}) is None
+    assert find_proxy("https", "example.org", None, {"ALL_PROXY": "http://p"}) == "http://p"
+    assert find_proxy("https", "example.org", None, {}) is None
 
 
 def test_credentials_leave_the_address_for_a_header() -> None:
-    target = target_of(Endpoint("https://a%40b:p%3Aw@example.org:444/mcp?x=1#y"), {}, "notes")
+    target = build_target(
+        UpstreamEndpoint("https://a%40b:p%3Aw@example.org:444/mcp?x=1#y"), {}, "notes"
+    )
     assert target.url == "https://example.org:444/mcp?x=1"
     assert target.shown == "example.org:444"
     scheme, encoded = target.headers["Authorization"].split(" ")
@@ -68,14 +70,16 @@ def test_credentials_leave_the_address_for_a_header() -> None:
 
 
 def test_a_header_that_is_given_wins_over_the_address() -> None:
-    endpoint = Endpoint("https://user:word@example.org/", {"authorization": "Bearer ${T}"})
-    assert target_of(endpoint, {"T": "t\n"}, "notes").headers == {"authorization": "Bearer t"}
+    endpoint = UpstreamEndpoint("https://user:word@example.org/", {"authorization": "Bearer ${T}"})
+    assert build_target(endpoint, {"T": "t\n"}, "notes").headers == {"authorization": "Bearer t"}
 
 
 @pytest.mark.parametrize("value", ["a\nb", "é", "a\x00b"])
 def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(UpstreamUnavailable) as caught:
-        target_of(Endpoint("https://example.org/", {"X-Key": "${KEY}"}), {"KEY": value}, "notes")
+        build_target(
+            UpstreamEndpoint("https://example.org/", {"X-Key": "${KEY}"}), {"KEY": value}, "notes"
+        )
     assert "X-Key" in caught.value.message
     assert value not in str(caught.value)
 
@@ -95,12 +99,12 @@ def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: st
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UpstreamUnavailable, match="no address"):
-        target_of(Endpoint(url), {}, "notes")
+        build_target(UpstreamEndpoint(url), {}, "notes")
 
 
 def test_a_proxy_is_shown_without_its_password() -> None:
     environment = {"HTTPS_PROXY": "http://user:word@proxy.example.org:3128/"}
-    target = target_of(Endpoint("https://example.org/mcp"), environment, "notes")
+    target = build_target(UpstreamEndpoint("https://example.org/mcp"), environment, "notes")
     assert target.shown == "example.org (by the proxy proxy.example.org:3128)"
     assert "word" not in repr(target)
 

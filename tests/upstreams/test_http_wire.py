@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certificates import certificate
-from everkept.core.mcp import MESSAGE_LIMIT
+from everkept.core.mcp import MAX_MESSAGE_BYTES
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import LinkEnded, NotSent
 from http_upstreams import (
@@ -59,7 +59,7 @@ async def test_a_status_in_place_of_an_answer_fails_that_call_alone(era: Era, st
         if status == 404 and era is in_handshake_era:
             with pytest.raises(NotSent, match="session"):
                 await ask(link, "wrong")
-            assert "session" in await link.ended()
+            assert "session" in await link.wait_ended()
             return
         with pytest.raises(UpstreamUnavailable) as caught:
             await ask(link, "wrong")
@@ -164,7 +164,7 @@ async def test_an_answer_that_breaks_off_with_the_server_ends_the_link(
         await raw.hang_up()
         with pytest.raises(LinkEnded, match="before its answer was complete"):
             await asking
-        assert "cannot be reached" in await link.ended()
+        assert "cannot be reached" in await link.wait_ended()
 
 
 def _sent(body: bytes, content_type: str, **headers: str) -> Act:
@@ -181,8 +181,8 @@ NO_ANSWERS: dict[str, Act] = {
     "packed wrongly": _sent(b"no gzip", "application/json", Content_Encoding="gzip"),
     "no result": _sent(b'{"jsonrpc":"2.0","id":1,"result":7}', "application/json"),
     "a bad event": _sent(b"data: {\n\n", "text/event-stream"),
-    "too long": _sent(b"[" + b"1," * (MESSAGE_LIMIT // 2) + b"1]", "application/json"),
-    "a long event": _sent(b"data: " + b"x" * MESSAGE_LIMIT + b"\n\n", "text/event-stream"),
+    "too long": _sent(b"[" + b"1," * (MAX_MESSAGE_BYTES // 2) + b"1]", "application/json"),
+    "a long event": _sent(b"data: " + b"x" * MAX_MESSAGE_BYTES + b"\n\n", "text/event-stream"),
 }
 
 

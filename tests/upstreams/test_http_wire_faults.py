@@ -5,7 +5,7 @@ import httpx2
 import pytest
 
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.http_wire import Kind, of_exception, of_status
+from everkept.upstreams.http_wire import FaultKind, explain_exception, explain_status
 from http_upstreams import (
     Era,
     Received,
@@ -35,39 +35,39 @@ def caused(by: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (caused(ConnectionRefusedError()), Kind.UNREACHED, "the connection is refused"),
-        (caused(socket.gaierror(-99, "unknown")), Kind.UNREACHED, "there is no such host"),
-        (caused(socket.gaierror(socket.EAI_AGAIN, "")), Kind.UNREACHED, "looked up now"),
-        (caused(ssl.SSLCertVerificationError()), Kind.UNREACHED, "certificate is not trusted"),
-        (caused(ssl.SSLError()), Kind.UNREACHED, "TLS failed"),
-        (caused(ValueError()), Kind.UNREACHED, "no connection comes about"),
-        (httpx2.ConnectTimeout(""), Kind.UNREACHED, "accepts no connection"),
-        (httpx2.ProxyError("407"), Kind.UNREACHED, "the proxy refuses it"),
-        (httpx2.LocalProtocolError(""), Kind.UNREACHED, "cannot be sent"),
-        (httpx2.ReadError(""), Kind.BROKEN, "before its answer was complete"),
-        (httpx2.RemoteProtocolError(""), Kind.BROKEN, "before its answer was complete"),
-        (httpx2.ReadTimeout(""), Kind.BROKEN, "stopped reading or writing"),
-        (httpx2.DecodingError(""), Kind.UNREADABLE, "compression"),
+        (caused(ConnectionRefusedError()), FaultKind.UNREACHED, "the connection is refused"),
+        (caused(socket.gaierror(-99, "unknown")), FaultKind.UNREACHED, "there is no such host"),
+        (caused(socket.gaierror(socket.EAI_AGAIN, "")), FaultKind.UNREACHED, "looked up now"),
+        (caused(ssl.SSLCertVerificationError()), FaultKind.UNREACHED, "certificate is not trusted"),
+        (caused(ssl.SSLError()), FaultKind.UNREACHED, "TLS failed"),
+        (caused(ValueError()), FaultKind.UNREACHED, "no connection comes about"),
+        (httpx2.ConnectTimeout(""), FaultKind.UNREACHED, "accepts no connection"),
+        (httpx2.ProxyError("407"), FaultKind.UNREACHED, "the proxy refuses it"),
+        (httpx2.LocalProtocolError(""), FaultKind.UNREACHED, "cannot be sent"),
+        (httpx2.ReadError(""), FaultKind.BROKEN, "before its answer was complete"),
+        (httpx2.RemoteProtocolError(""), FaultKind.BROKEN, "before its answer was complete"),
+        (httpx2.ReadTimeout(""), FaultKind.BROKEN, "stopped reading or writing"),
+        (httpx2.DecodingError(""), FaultKind.UNREADABLE, "compression"),
     ],
 )
 def test_a_failure_of_the_network_is_told_in_words(
-    error: Exception, kind: Kind, words: str
+    error: Exception, kind: FaultKind, words: str
 ) -> None:
-    fault = of_exception(error, PLACE)
+    fault = explain_exception(error, PLACE)
     assert fault.kind is kind
     assert words in fault.reason
-    assert PLACE in fault.reason or kind is Kind.UNREADABLE
+    assert PLACE in fault.reason or kind is FaultKind.UNREADABLE
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 429, 500, 503])
 def test_a_status_comes_with_what_to_do(status: int) -> None:
-    fault = of_status(status, PLACE)
+    fault = explain_status(status, PLACE)
     assert fault.status == status
     assert fault.hint
 
 
 def test_a_status_that_nobody_knows_is_told_too() -> None:
-    assert of_status(799, PLACE).reason == f"answered with 799 at {PLACE}"
+    assert explain_status(799, PLACE).reason == f"answered with 799 at {PLACE}"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_status_that_nobody_knows_is_told_too() -> None:
     ],
 )
 def test_only_what_may_pass_is_worth_another_attempt(error: Exception, may_pass: bool) -> None:
-    assert of_exception(error, PLACE).may_pass is may_pass
+    assert explain_exception(error, PLACE).may_pass is may_pass
 
 
 @pytest.mark.parametrize(

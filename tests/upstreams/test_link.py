@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-from everkept.core.mcp import HANDSHAKE_VERSIONS, Endpoint, Launch, Reach
+from everkept.core.mcp import (
+    HANDSHAKE_VERSIONS,
+    UpstreamEndpoint,
+    UpstreamProgram,
+    UpstreamSettings,
+)
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.link import Greeting, filled, greet, hiding
+from everkept.upstreams.link import ServerGreeting, build_mask, fill_variables, greet
 
 JSON = dict[str, Any]
 TELLS = {"capabilities": {"tools": {"listChanged": True}}}
@@ -29,7 +34,7 @@ class Server:
     def notify(self, method: str, params: JSON) -> None:
         self.heard.append((method, params))
 
-    async def greeted(self) -> Greeting:
+    async def greeted(self) -> ServerGreeting:
         return await greet("notes", self.ask, self.notify)
 
     async def refusal(self) -> str:
@@ -41,7 +46,7 @@ class Server:
 @pytest.mark.parametrize("version", ["2024-10-07", *HANDSHAKE_VERSIONS])
 async def test_every_version_with_a_handshake_will_do(version: str) -> None:
     server = Server(initialize={"protocolVersion": version, "capabilities": {}})
-    assert await server.greeted() == Greeting(is_stateless=False, tells_of_changes=False)
+    assert await server.greeted() == ServerGreeting(is_stateless=False, tells_of_changes=False)
     (hello, params), (thanks, _) = server.heard
     assert (hello, thanks) == ("initialize", "notifications/initialized")
     assert params["protocolVersion"] == HANDSHAKE_VERSIONS[-1]
@@ -51,7 +56,7 @@ async def test_every_version_with_a_handshake_will_do(version: str) -> None:
 
 async def test_one_without_a_handshake_is_asked_in_the_newer_way() -> None:
     server = Server(discover={"supportedVersions": ["2026-07-28"], **TELLS})
-    assert await server.greeted() == Greeting(is_stateless=True, tells_of_changes=True)
+    assert await server.greeted() == ServerGreeting(is_stateless=True, tells_of_changes=True)
     _, (method, params) = server.heard
     assert method == "server/discover"
     assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
@@ -80,7 +85,7 @@ async def test_only_a_plain_yes_is_a_promise_to_tell_of_changes(capabilities: An
 def test_variables_are_replaced_once_and_wherever_they_stand() -> None:
     ours = {"A": "${B}", "B": "$x\\1"}
     values = {"one": "${A}-${B}", "two": "$A {B} ${}", "three": ""}
-    assert filled(values, ours, "notes") == {
+    assert fill_variables(values, ours, "notes") == {
         "one": "${B}-$x\\1",
         "two": "$A {B} ${}",
         "three": "",
@@ -89,31 +94,35 @@ def test_variables_are_replaced_once_and_wherever_they_stand() -> None:
 
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(UpstreamUnavailable) as caught:
-        filled({"Authorization": "Bearer ${TOKEN}"}, {"OTHER": "x"}, "notes")
+        fill_variables({"Authorization": "Bearer ${TOKEN}"}, {"OTHER": "x"}, "notes")
     assert "TOKEN" in caught.value.message
     assert caught.value.facts["upstream"] == "notes"
     assert not caught.value.retry_possible
 
 
 def test_a_variable_that_is_empty_is_set() -> None:
-    assert filled({"a": "<${E}>"}, {"E": ""}, "notes") == {"a": "<>"}
+    assert fill_variables({"a": "<${E}>"}, {"E": ""}, "notes") == {"a": "<>"}
 
 
 @pytest.mark.parametrize(
     "way",
     [
-        Launch("x", env={"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${MISSING}-${SHORT}"}),
-        Endpoint("http://x", {"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${SHORT}"}),
+        UpstreamProgram(
+            "x", env={"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${MISSING}-${SHORT}"}
+        ),
+        UpstreamEndpoint("http://x", {"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${SHORT}"}),
     ],
 )
-def test_what_was_filled_in_is_hidden_in_what_a_server_says(way: Launch | Endpoint) -> None:
+def test_what_was_filled_in_is_hidden_in_what_a_server_says(
+    way: UpstreamProgram | UpstreamEndpoint,
+) -> None:
     ours = {"TOKEN": "s3cret", "LONGER": "s3cret-er", "HOME": "/home/ada", "SHORT": "on"}
-    hide = hiding(Reach("notes", way), ours | {"OTHER": "plain words"})
+    hide = build_mask(UpstreamSettings("notes", way), ours | {"OTHER": "plain words"})
     assert hide("got s3cret and s3cret-er in /home/ada, plain words only") == (
         "got [masked: variable] and [masked: variable] in /home/ada, plain words only"
     )
 
 
 def test_what_looks_like_a_secret_is_hidden_too() -> None:
-    hide = hiding(Reach("notes", Launch("x")), {})
+    hide = build_mask(UpstreamSettings("notes", UpstreamProgram("x")), {})
     assert "Tr0ub4dor&3xyz" not in hide("login failed: password=Tr0ub4dor&3xyz")

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput, UpstreamError
-from everkept.upstreams.link import Unreadable, answered, read, result_of, written
+from everkept.upstreams.link import (
+    UnreadableJson,
+    encode_message,
+    get_result,
+    parse_message,
+    strip_stateless_fields,
+)
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -20,8 +26,8 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_written_is_read_as_it_was(value: Any) -> None:
-    message = written({"id": 1, "params": value})
-    assert repr(read(message)) == repr({"jsonrpc": "2.0", "id": 1, "params": value})
+    message = encode_message({"id": 1, "params": value})
+    assert repr(parse_message(message)) == repr({"jsonrpc": "2.0", "id": 1, "params": value})
     assert b"\n" not in message
 
 
@@ -32,7 +38,7 @@ def test_what_json_cannot_say_is_not_written(wrong: Any) -> None:
         for _ in range(100_000):
             wrong = [wrong]
     with pytest.raises(InvalidInput):
-        written({"params": wrong})
+        encode_message({"params": wrong})
 
 
 @pytest.mark.parametrize(
@@ -50,13 +56,13 @@ def test_what_json_cannot_say_is_not_written(wrong: Any) -> None:
     ],
 )
 def test_what_cannot_be_passed_on_is_refused_in_few_words(text: bytes | str, why: str) -> None:
-    with pytest.raises(Unreadable, match=why) as caught:
-        read(text)
+    with pytest.raises(UnreadableJson, match=why) as caught:
+        parse_message(text)
     assert len(str(caught.value)) < 120
 
 
 def test_half_a_character_is_read() -> None:
-    assert read(json.dumps("\ud800")) == "\ud800"
+    assert parse_message(json.dumps("\ud800")) == "\ud800"
 
 
 OWN = "io.modelcontextprotocol/"
@@ -72,26 +78,26 @@ KEYS = st.text().filter(lambda key: key not in ("_meta", "resultType"))
 def test_what_the_protocol_adds_is_taken_off_and_nothing_else(own: dict[str, Any]) -> None:
     added = {"resultType": "complete"}
     meta = {OWN + key: {"name": "x"} for key in FRAMING}
-    assert answered({**own, **added, "_meta": meta}, "notes") == own
+    assert strip_stateless_fields({**own, **added, "_meta": meta}, "notes") == own
     kept = own | {"_meta": {"example.org/a": 1}}
-    assert answered({**own, **added, "_meta": meta | kept["_meta"]}, "notes") == kept
-    assert answered(kept, "notes") == kept
+    assert strip_stateless_fields({**own, **added, "_meta": meta | kept["_meta"]}, "notes") == kept
+    assert strip_stateless_fields(kept, "notes") == kept
 
 
 @pytest.mark.parametrize("key", ["related-task", "ui", "something/new"])
 def test_what_the_protocol_says_of_a_result_stays(key: str) -> None:
     result = {"ttlMs": 5, "cacheScope": "public", "_meta": {OWN + key: {"taskId": "t"}}}
-    assert answered({**result, "resultType": "complete"}, "notes") == result
+    assert strip_stateless_fields({**result, "resultType": "complete"}, "notes") == result
 
 
 @pytest.mark.parametrize("meta", [None, 7, {}, []])
 def test_a_meta_of_another_shape_stays(meta: Any) -> None:
-    assert answered({"_meta": meta}, "notes") == {"_meta": meta}
+    assert strip_stateless_fields({"_meta": meta}, "notes") == {"_meta": meta}
 
 
 def test_a_result_that_asks_for_more_is_an_error() -> None:
     with pytest.raises(UpstreamError, match="input_required"):
-        answered({"resultType": "input_required", "inputRequests": {}}, "notes")
+        strip_stateless_fields({"resultType": "input_required", "inputRequests": {}}, "notes")
 
 
 @pytest.mark.parametrize(
@@ -110,17 +116,17 @@ def test_a_result_that_asks_for_more_is_an_error() -> None:
 )
 def test_an_error_has_the_words_of_the_server(error: Any, words: str, code: int | None) -> None:
     with pytest.raises(UpstreamError) as caught:
-        result_of({"error": error}, "notes")
+        get_result({"error": error}, "notes")
     assert (caught.value.message, caught.value.facts.get("upstream_code")) == (words, code)
 
 
 @given(JSON_VALUES)
 def test_an_error_brings_its_data_along_where_they_are_few(data: Any) -> None:
     with pytest.raises(UpstreamError) as caught:
-        result_of({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
+        get_result({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
     is_kept = data is not None and len(json.dumps(data)) <= 4096
     assert caught.value.facts.get("upstream_data") == (data if is_kept else None)
-    assert ("upstream_data" in caught.value.envelope()) is is_kept
+    assert ("upstream_data" in caught.value.to_envelope()) is is_kept
 
 
 def test_data_of_an_error_are_left_out_where_they_are_many_or_deep() -> None:
@@ -129,12 +135,12 @@ def test_data_of_an_error_are_left_out_where_they_are_many_or_deep() -> None:
         deep = [deep]
     for data in ("x" * 4095, deep):
         with pytest.raises(UpstreamError) as caught:
-            result_of({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
+            get_result({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
         assert caught.value.facts == {"upstream": "notes", "upstream_code": 1}
 
 
 def test_a_result_is_an_object() -> None:
-    assert result_of({"result": {"a": 1}}, "notes") == {"a": 1}
+    assert get_result({"result": {"a": 1}}, "notes") == {"a": 1}
     for wrong in (7, "text", None):
         with pytest.raises(UpstreamError, match="notes gave"):
-            result_of({"result": wrong}, "notes")
+            get_result({"result": wrong}, "notes")

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from everkept.upstreams.process_group import Process
+from everkept.upstreams.process_group import ChildProcess
 from processes import acting
 from upstreams import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
 
@@ -101,7 +101,7 @@ COMMAND = (sys.executable, "-ISc", "input()")
 ROUNDS = 40
 
 
-async def ended(process: Process) -> None:
+async def ended(process: ChildProcess) -> None:
     async with asyncio.timeout(PATIENCE):
         await process.exited.wait()
     await asyncio.sleep(0)
@@ -112,13 +112,13 @@ async def test_the_end_of_a_process_that_was_let_go_just_then_is_known(
 ) -> None:
     caplog.set_level(logging.WARNING)
     for _ in range(ROUNDS):
-        process = Process()
+        process = ChildProcess()
         await process.start(*COMMAND, **PIPES)
         system = psutil.Process(process.pid)
         os.kill(process.pid, signal.SIGTERM)
         while is_running(system):  # without a turn of the loop: it does not know yet
             pass
-        process.let_go()
+        process.release()
         await ended(process)
     assert caplog.messages == []
 
@@ -131,17 +131,17 @@ def is_running(process: psutil.Process) -> bool:
 
 
 async def test_a_process_that_is_let_go_loses_its_input() -> None:
-    process = Process()
+    process = ChildProcess()
     await process.start(*COMMAND, **PIPES)
-    process.let_go()
+    process.release()
     await ended(process)
     await gone(process.pid)
-    process.let_go()
+    process.release()
 
 
 @pytest.mark.parametrize("turns", [1, 2])  # of the loop
 async def test_a_start_that_is_cancelled_is_known_to_have_begun(turns: int) -> None:
-    process = Process()
+    process = ChildProcess()
     starting = asyncio.create_task(process.start(*COMMAND, **PIPES))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -149,13 +149,13 @@ async def test_a_start_that_is_cancelled_is_known_to_have_begun(turns: int) -> N
     await asyncio.wait({starting})
     assert starting.cancelled()
     assert process.pid
-    process.let_go()
+    process.release()
     await ended(process)
 
 
 async def test_what_cannot_be_started_is_raised() -> None:
-    process = Process()
+    process = ChildProcess()
     with pytest.raises(OSError, match="no-such-program"):
         await process.start("no-such-program", **PIPES)
-    process.let_go()
+    process.release()
     assert not process.pid

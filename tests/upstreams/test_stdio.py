@@ -13,10 +13,16 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from everkept.core.mcp import ONLY, Launch, Overlong, Reach, Upstream
+from everkept.core.mcp import (
+    SINGLE_UPSTREAM,
+    OverlongLine,
+    Upstream,
+    UpstreamProgram,
+    UpstreamSettings,
+)
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from everkept.upstreams.child import Child
-from everkept.upstreams.link import Link, LinkEnded, NotSent
+from everkept.upstreams.child import ChildProgram
+from everkept.upstreams.link import LinkEnded, NotSent, UpstreamLink
 from everkept.upstreams.stdio import StdioLink, connect_stdio
 from upstreams import PATIENCE, actor, gone, owned, pid_of, started, there, until
 
@@ -31,14 +37,14 @@ class Paper:
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.is_full = False
-        self.deafness: str | None = None
+        self.closed_reason: str | None = None
 
     def write(self, line: bytes) -> None:
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
         self.lines.append(line)
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         await self.may_write.wait()
 
     @property
@@ -55,13 +61,15 @@ class Talk:
         self.strays: list[bytes] = []
         self.link = StdioLink(
             "notes",
-            cast(Child, self.paper),
+            cast(ChildProgram, self.paper),
             lambda: self.changes.append("told"),
             self.strays.append,
         )
 
     def comes(self, message: Any) -> None:
-        self.link.on_line(message if isinstance(message, bytes) else json.dumps(message).encode())
+        self.link.handle_line(
+            message if isinstance(message, bytes) else json.dumps(message).encode()
+        )
 
     def answer(self, request_id: Any, **body: Any) -> None:
         self.comes({"jsonrpc": "2.0", "id": request_id, **body})
@@ -153,15 +161,15 @@ async def test_an_answer_that_is_no_json_fails_its_request_alone(talk: Talk, lin
 @pytest.mark.parametrize(
     "line",
     [
-        Overlong(b'{"jsonrpc":"2.0","id":1,"result":{"id":2,', b"xxx"),
-        Overlong(b'{"jsonrpc":"2.0","result":{"id":2,', b'"id":2}]},"id":1}'),
+        OverlongLine(b'{"jsonrpc":"2.0","id":1,"result":{"id":2,', b"xxx"),
+        OverlongLine(b'{"jsonrpc":"2.0","result":{"id":2,', b'"id":2}]},"id":1}'),
     ],
 )
 async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(
-    talk: Talk, line: Overlong
+    talk: Talk, line: OverlongLine
 ) -> None:
     bad, good = await talk.asked(2)
-    talk.link.on_line(line)
+    talk.link.handle_line(line)
     talk.answer(2, result={})
     assert "16,777,216 bytes" in (await failure(bad)).args[0]
     assert await good == {}
@@ -169,13 +177,13 @@ async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(
 
 async def test_a_line_that_is_too_long_fails_the_only_request_there_is(talk: Talk) -> None:
     [task] = await talk.asked()
-    talk.link.on_line(Overlong(b'{"result": "xxx', b"xxx"))
+    talk.link.handle_line(OverlongLine(b'{"result": "xxx', b"xxx"))
     assert "bytes" in (await failure(task)).args[0]
 
 
 async def test_one_that_may_belong_to_several_fails_none(talk: Talk) -> None:
     tasks = await talk.asked(2)
-    talk.link.on_line(Overlong(b"xxx", b'xxx "id":1}'))
+    talk.link.handle_line(OverlongLine(b"xxx", b'xxx "id":1}'))
     for number in (1, 2):
         talk.answer(number, result={})
     assert await asyncio.gather(*tasks) == [{}, {}]
@@ -262,7 +270,7 @@ async def test_the_end_reaches_all_who_wait_and_all_who_come_later(talk: Talk) -
 
 async def test_what_nobody_would_read_is_not_sent(talk: Talk) -> None:
     [before] = await talk.asked()
-    talk.paper.deafness = "ended with status 1"
+    talk.paper.closed_reason = "ended with status 1"
     error = await failure(talk.link.request("m", {}))
     assert isinstance(error, NotSent)
     assert str(error) == "ended with status 1"
@@ -273,7 +281,7 @@ async def test_what_nobody_would_read_is_not_sent(talk: Talk) -> None:
 
 async def test_what_could_not_be_written_was_not_sent(talk: Talk) -> None:
     def write(_: bytes) -> None:
-        talk.paper.deafness = "closed its input or output"
+        talk.paper.closed_reason = "closed its input or output"
 
     talk.paper.write = write
     assert isinstance(await failure(talk.link.request("m", {})), NotSent)
@@ -342,9 +350,9 @@ ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 
 
 @asynccontextmanager
-async def linked() -> AsyncIterator[Link]:
+async def linked() -> AsyncIterator[UpstreamLink]:
     """A connection without an owner."""
-    reach = Reach("notes", actor("--era", "handshake"))
+    reach = UpstreamSettings("notes", actor("--era", "handshake"))
     async with connect_stdio(reach, dict(os.environ), lambda: None) as link:
         yield link
 
@@ -513,7 +521,7 @@ async def test_nothing_is_run_from_the_folder_that_we_are_in(
     home.mkdir()
     monkeypatch.chdir(tmp_path)
     ours = dict(os.environ) | {"HOME": str(home), "USERPROFILE": str(home)}
-    launch = Launch(sys.executable, ("-m", "notes_server"))
+    launch = UpstreamProgram(sys.executable, ("-m", "notes_server"))
     async with owned(launch, connect_stdio, environment=ours) as upstream:
         assert "No module named notes_server" in await reason(upstream)
     assert not ran.exists()
@@ -547,7 +555,7 @@ async def test_what_a_server_printed_before_it_ended_is_said() -> None:
 
 
 async def test_a_server_that_stands_alone_is_called_by_its_program() -> None:
-    reach = Reach(ONLY, actor("--ends", "3"))
+    reach = UpstreamSettings(SINGLE_UPSTREAM, actor("--ends", "3"))
     with pytest.raises(UpstreamUnavailable) as failed:
         async with connect_stdio(reach, dict(os.environ), lambda: None):
             pass
@@ -567,9 +575,9 @@ async def test_a_server_that_is_slow_to_greet_is_waited_for(tmp_path: Path) -> N
 
 
 async def test_what_cannot_be_started_is_said() -> None:
-    async with owned(Launch("no-such-program"), connect_stdio) as upstream:
+    async with owned(UpstreamProgram("no-such-program"), connect_stdio) as upstream:
         assert "no-such-program" in await reason(upstream)
-    async with owned(Launch(sys.executable, ("a\0b",)), connect_stdio) as upstream:
+    async with owned(UpstreamProgram(sys.executable, ("a\0b",)), connect_stdio) as upstream:
         assert "cannot be started" in await reason(upstream)
 
 
@@ -577,13 +585,13 @@ async def test_a_program_that_is_none_for_this_machine_is_said(tmp_path: Path) -
     program = tmp_path / "server.exe"
     program.write_bytes(b"\x7fELF is what it is not")
     program.chmod(0o755)
-    async with owned(Launch(str(program)), connect_stdio) as upstream:
+    async with owned(UpstreamProgram(str(program)), connect_stdio) as upstream:
         assert "cannot be started" in await reason(upstream)
 
 
 async def test_a_server_gets_its_environment_and_its_folder(tmp_path: Path) -> None:
     launch = actor(KEY="${SECRET}")
-    launch = Launch(launch.command, launch.args, launch.env, str(tmp_path))
+    launch = UpstreamProgram(launch.command, launch.args, launch.env, str(tmp_path))
     ours = {"PATH": os.environ["PATH"], "SECRET": "s", "OTHER": "o", "PYTHONPATH": "/x"}
     async with owned(launch, connect_stdio, environment=ours) as upstream:
         given = await said(upstream, "env")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from everkept.core.mcp import Endpoint, Launch, Reach
+from everkept.core.mcp import UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.link import Link, LinkEnded, NotSent
+from everkept.upstreams.link import LinkEnded, NotSent, UpstreamLink
 from everkept.upstreams.upstream import OwnedUpstream, open_upstream
 from upstreams import PATIENCE, Clock, actor
 
@@ -36,8 +36,8 @@ class Server:
 
     @asynccontextmanager
     async def connect(
-        self, reach: Reach, environment: Mapping[str, str], changed: Callable[[], None]
-    ) -> AsyncGenerator[Link, None]:
+        self, reach: UpstreamSettings, environment: Mapping[str, str], changed: Callable[[], None]
+    ) -> AsyncGenerator[UpstreamLink, None]:
         self.connections += 1
         try:
             yield self
@@ -57,7 +57,7 @@ class Server:
             finally:
                 self.has_given_up_probe.set()
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         await forever("end", {})
         return "never"
 
@@ -70,7 +70,7 @@ async def forever(_method: str, _params: JSON) -> JSON:
 @asynccontextmanager
 async def upstream_of(answer: Answer, **reach: Any) -> AsyncGenerator[tuple[Any, Server], None]:
     server = Server(answer)
-    told = Reach("notes", **({"way": Launch("x")} | reach))
+    told = UpstreamSettings("notes", **({"way": UpstreamProgram("x")} | reach))
     upstream = OwnedUpstream(told, {}, server.connect, pauses=(0.0,), probe=0.05)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -87,7 +87,7 @@ async def test_every_page_of_the_tools_is_asked_for() -> None:
         return {"tools": [{"name": tool}], "nextCursor": more}
 
     async with upstream_of(answer) as (upstream, server):
-        assert await upstream.tools() == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+        assert await upstream.list_tools() == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
         assert [params for _, params in server.asked] == [{}, {"cursor": ""}, {"cursor": "2"}]
 
 
@@ -108,7 +108,7 @@ async def test_a_list_of_tools_that_is_none_is_the_servers_fault(page: JSON) -> 
 
     async with upstream_of(answer) as (upstream, _):
         with pytest.raises(UpstreamError):
-            await upstream.tools()
+            await upstream.list_tools()
 
 
 async def test_a_list_of_tools_without_an_end_is_cut() -> None:
@@ -117,7 +117,7 @@ async def test_a_list_of_tools_without_an_end_is_cut() -> None:
 
     async with upstream_of(answer) as (upstream, server):
         with pytest.raises(UpstreamError):
-            await upstream.tools()
+            await upstream.list_tools()
         assert len(server.asked) == 1000
 
 
@@ -164,7 +164,7 @@ async def test_a_list_that_was_cut_off_may_be_asked_for_again() -> None:
 
     async with upstream_of(answer) as (upstream, _):
         with pytest.raises(UpstreamUnavailable) as error:
-            await upstream.tools()
+            await upstream.list_tools()
         assert error.value.retry_possible
         assert error.value.hint is None
 
@@ -190,10 +190,10 @@ async def test_a_server_that_answers_nothing_at_all_is_connected_anew() -> None:
 
 @pytest.mark.parametrize(
     ("way", "what"),
-    [(Launch("x"), "it"), (Endpoint("https://example.com/mcp"), "the connection")],
+    [(UpstreamProgram("x"), "it"), (UpstreamEndpoint("https://example.com/mcp"), "the connection")],
 )
 async def test_calls_that_end_with_a_silent_server_are_told_that_it_hung(
-    way: Launch | Endpoint, what: str, monkeypatch: pytest.MonkeyPatch
+    way: UpstreamProgram | UpstreamEndpoint, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
 
@@ -320,17 +320,17 @@ async def test_no_progress_gives_a_call_time_for_ever(
 
 WEIGHED = """
 import json, sys
-from everkept.core.mcp import Endpoint, Launch, Reach
+from everkept.core.mcp import UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.upstreams.upstream import open_upstream
-open_upstream(Reach("a", Launch("x")), {})
-open_upstream(Reach("b", Endpoint("http://127.0.0.1:1/mcp")), {})
+open_upstream(UpstreamSettings("a", UpstreamProgram("x")), {})
+open_upstream(UpstreamSettings("b", UpstreamEndpoint("http://127.0.0.1:1/mcp")), {})
 heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "everkept.upstreams.stdio"}
 print(json.dumps(sorted(heavy & set(sys.modules))))
 """
 
 
 async def test_a_program_is_started() -> None:
-    upstream = open_upstream(Reach("notes", actor()), dict(os.environ))
+    upstream = open_upstream(UpstreamSettings("notes", actor()), dict(os.environ))
     try:
         assert (await upstream.call("name", {}))["structuredContent"] == {"name": "actor"}
         assert upstream.name == "notes"
@@ -338,13 +338,17 @@ async def test_a_program_is_started() -> None:
         await upstream.close()
 
 
-@pytest.mark.parametrize("way", [Launch("no-such-program"), Endpoint("http://127.0.0.1:1/mcp")])
-async def test_what_cannot_be_reached_is_unavailable(way: Launch | Endpoint) -> None:
-    upstream = open_upstream(Reach("notes", way), dict(os.environ))
+@pytest.mark.parametrize(
+    "way", [UpstreamProgram("no-such-program"), UpstreamEndpoint("http://127.0.0.1:1/mcp")]
+)
+async def test_what_cannot_be_reached_is_unavailable(
+    way: UpstreamProgram | UpstreamEndpoint,
+) -> None:
+    upstream = open_upstream(UpstreamSettings("notes", way), dict(os.environ))
     try:
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(UpstreamUnavailable):
-                await upstream.tools()
+                await upstream.list_tools()
     finally:
         await upstream.close()
 

@@ -8,7 +8,7 @@ library itself. Users, tokens and grants are notes of the library, so every engi
 standby has them; what is a user's alone is a hidden project.
 
 A request over HTTP goes through `OpenRequests` (ends it when the server stops), `Guard` (Host,
-Origin, then `Entrance`: whose token, how many), the path, `Endpoint`, and `Dispatcher` with
+Origin, then `TokenAuth`: whose token, how many), the path, `McpEndpoint`, and `Dispatcher` with
 `access_audit.py` around its calls. Which records a call gives out or changes is said where that
 happens (`core/commits.py`), so the access log has it also of answers that name no ids.
 

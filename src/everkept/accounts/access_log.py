@@ -20,28 +20,28 @@ from everkept.core.disk import make_folder, open_private
 from everkept.core.locks import FileLock
 from everkept.core.projects import Project
 from everkept.core.sessions import OWNER
-from everkept.core.times import Clock, iso, parsed
+from everkept.core.times import Clock, format_iso, parse_time
 from everkept.errors import EverkeptError, StorageFull, Unavailable
 from everkept.values import Value, replace
 
-FOLDER = "access"  # inside the data folder
-MOST_BYTES = 16 * 1024 * 1024  # of one file, from which the next line begins another
-MOST_FILES = 8
-MOST_IDS = 500  # that one line names; how many there were is said anyway
-LONGEST = 100  # characters of what a caller named
-LONGEST_ID = 40
-PATIENCE = 5.0  # seconds that another process may keep the file
-BEGUN = "begun"  # the outcome of a call that may change something, before it is made
-LISTENING = "listening"  # of a stream that is open, which gives out no record
+LOG_FOLDER = "access"  # inside the data folder
+MAX_FILE_BYTES = 16 * 1024 * 1024  # of one file, from which the next line begins another
+MAX_FILES = 8
+MAX_IDS = 500  # that one line names; how many there were is said anyway
+MAX_NAME_CHARACTERS = 100  # characters of what a caller named
+MAX_ID_CHARACTERS = 40
+LOCK_SECONDS = 5.0  # seconds that another process may keep the file
+BEGUN_OUTCOME = "begun"  # the outcome of a call that may change something, before it is made
+LISTENING_OUTCOME = "listening"  # of a stream that is open, which gives out no record
 
-_CURRENT = "access.jsonl"
-_EARLIER = "access-*.jsonl"
-_LOCK = "access.lock"
+_CURRENT_FILE = "access.jsonl"
+_ROTATED_FILES = "access-*.jsonl"
+_LOCK_FILE = "access.lock"
 
 log = logging.getLogger(__name__)
 
 
-class Access(Value):
+class LoggedCall(Value):
     """One call of a tool, or one reading of a resource, by an account; or a command of the owner's
     that lets somebody in or out."""
 
@@ -54,20 +54,20 @@ class Access(Value):
     what: str  # the name of the tool, or the address of the resource
     project: str | None  # as the caller named it, or sees it
     length: int = 0  # characters in the arguments
-    outcome: str = BEGUN
+    outcome: str = BEGUN_OUTCOME
     count: int = 0  # of different ids in the answer, and of what was changed
     ids: tuple[str, ...] = ()  # what was changed comes first
     project_id: str | None = None  # where it is known: a name may pass to another
     about: str | None = None  # whom the owner let in or out
 
     @property
-    def is_unsure(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether it may have touched records that this line does not name."""
-        return self.outcome == BEGUN or 0 < len(self.ids) < self.count
+        return self.outcome == BEGUN_OUTCOME or 0 < len(self.ids) < self.count
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "at": iso(self.at),
+            "at": format_iso(self.at),
             "call": self.call,
             "user": self.user,
             "peer": self.is_peer,
@@ -88,14 +88,14 @@ class AccessLog:
     """Files in one folder, to which several processes may write at once."""
 
     def __init__(
-        self, folder: Path, *, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES
+        self, folder: Path, *, most_bytes: int = MAX_FILE_BYTES, most_files: int = MAX_FILES
     ) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
         self._most_files = most_files
         self._here = threading.Lock()
 
-    def write(self, access: Access) -> None:
+    def write(self, access: LoggedCall) -> None:
         """The line is in the file afterwards, or it is an error: what cannot be noted is not done.
 
         Who calls does not learn where the file is: that is for the server's own log.
@@ -103,37 +103,37 @@ class AccessLog:
         # Half of a character, which an address may hold, only an escape can say.
         line = json.dumps(access.as_json(), separators=(",", ":")).encode("ascii") + b"\n"
         try:
-            with self._alone():
+            with self._hold_lock():
                 if self._append(line) >= self._most_bytes:
-                    self._turn_over(access.at)
+                    self._rotate(access.at)
         except OSError as error:
             log.warning("the access log in %s cannot be written: %s", self._folder, error)
-            raise _not_noted(error) from error
+            raise _build_log_error(error) from error
 
-    def read(self) -> Iterator[Access | None]:
+    def read(self) -> Iterator[LoggedCall | None]:
         """Every line, the oldest first; None stands for one that cannot be read."""
-        for path in (*self._earlier(), self._folder / _CURRENT):
+        for path in (*self._list_rotated(), self._folder / _CURRENT_FILE):
             try:
                 with path.open(encoding="utf-8", errors="replace") as file:
-                    yield from (_parsed(line) for line in file if not line.isspace())
+                    yield from (_parse_line(line) for line in file if not line.isspace())
             except FileNotFoundError:
                 continue  # none yet, or one that was turned over or removed meanwhile
 
-    def cut_off_at(self) -> int | None:
+    def find_cutoff(self) -> int | None:
         """The moment of the oldest line where earlier ones had to go; None: all are there."""
-        if len(self._earlier()) < self._most_files - 1:
+        if len(self._list_rotated()) < self._most_files - 1:
             return None
         return next((access.at for access in self.read() if access is not None), None)
 
     @contextmanager
-    def _alone(self) -> Generator[None, None, None]:
+    def _hold_lock(self) -> Generator[None, None, None]:
         """Not every system adds to the end of a file in one step, nor renames an open one."""
         make_folder(self._folder)
-        if not self._here.acquire(timeout=PATIENCE):
+        if not self._here.acquire(timeout=LOCK_SECONDS):
             raise TimeoutError(errno.ETIMEDOUT, "another call is writing")
         try:
-            lock = FileLock(self._folder / _LOCK)
-            if not lock.wait(PATIENCE):
+            lock = FileLock(self._folder / _LOCK_FILE)
+            if not lock.wait(LOCK_SECONDS):
                 raise TimeoutError(errno.ETIMEDOUT, "another process is writing")
             try:
                 yield
@@ -143,10 +143,10 @@ class AccessLog:
             self._here.release()
 
     def _append(self, line: bytes) -> int:
-        file = open_private(self._folder / _CURRENT, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        file = open_private(self._folder / _CURRENT_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             size = os.lseek(file, 0, os.SEEK_END)
-            if size and not _ends_line(file, size):
+            if size and not _has_line_end(file, size):
                 line = b"\n" + line
             if os.write(file, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -154,29 +154,29 @@ class AccessLog:
             os.close(file)
         return size + len(line)
 
-    def _turn_over(self, at: int) -> None:
+    def _rotate(self, at: int) -> None:
         earlier = self._folder / f"access-{at:017d}-{uuid.uuid4().hex[:8]}.jsonl"
         try:
-            (self._folder / _CURRENT).rename(earlier)
-            for path in self._earlier()[: 1 - self._most_files or None]:
+            (self._folder / _CURRENT_FILE).rename(earlier)
+            for path in self._list_rotated()[: 1 - self._most_files or None]:
                 path.unlink(missing_ok=True)
         except OSError as error:
             # Windows, while another process reads: the next line tries again.
             log.info("the access log is not turned over: %s", error)
 
-    def _earlier(self) -> list[Path]:
-        return sorted(self._folder.glob(_EARLIER))
+    def _list_rotated(self) -> list[Path]:
+        return sorted(self._folder.glob(_ROTATED_FILES))
 
 
-class Accesses(NamedTuple):
+class LoggedCalls(NamedTuple):
     """What the log has of the calls that somebody asks for."""
 
-    calls: list[Access]  # each once, the oldest first
+    calls: list[LoggedCall]  # each once, the oldest first
     broken: int  # lines that cannot be read
     unsure: int  # calls that may have touched the record too: their lines do not name all
 
 
-def accesses(
+def find_calls(
     written: AccessLog,
     *,
     user: str | None = None,
@@ -184,12 +184,12 @@ def accesses(
     record: str | None = None,
     since: int | None = None,
     most: int,
-) -> Accesses:
+) -> LoggedCalls:
     """The newest calls of that kind.
 
     A `user` is who called, or who it was about; a `record` is the id of one that was touched.
     """
-    found: dict[str, Access] = {}
+    found: dict[str, LoggedCall] = {}
     unsure: set[str] = set()
     broken = 0
     for access in written.read():
@@ -207,13 +207,13 @@ def accesses(
             found[access.call] = access
             if len(found) > most:
                 del found[next(iter(found))]
-        elif access.is_unsure:
+        elif access.is_incomplete:
             unsure.add(access.call)
-    return Accesses(list(found.values()), broken, len(unsure))
+    return LoggedCalls(list(found.values()), broken, len(unsure))
 
 
 @contextmanager
-def noted_of_owner(
+def log_owner_command(
     written: AccessLog,
     clock: Clock,
     what: str,
@@ -229,7 +229,7 @@ def noted_of_owner(
     same, and the log of the program says so.
     """
     touched = list(ids)
-    access = Access(
+    access = LoggedCall(
         call=uuid.uuid4().hex,
         at=clock(),
         user=OWNER,
@@ -243,12 +243,12 @@ def noted_of_owner(
     )
 
     def note(outcome: str) -> None:
-        named = clipped_ids(touched)
+        named = clip_ids(touched)
         line = replace(access, at=clock(), outcome=outcome, count=len(touched), ids=named)
         with suppress(Unavailable):
             written.write(line)
 
-    note(BEGUN)
+    note(BEGUN_OUTCOME)
     try:
         yield touched
     except EverkeptError as error:
@@ -257,24 +257,26 @@ def noted_of_owner(
     note("ok")
 
 
-def clipped_name(value: object) -> str | None:
+def clip_name(value: object) -> str | None:
     """What a caller named, as far as it is a name."""
-    return value[:LONGEST] if isinstance(value, str) and value else None
+    return value[:MAX_NAME_CHARACTERS] if isinstance(value, str) and value else None
 
 
-def clipped_ids(ids: Iterable[str]) -> tuple[str, ...]:
+def clip_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """As many as a line may hold, each no longer than one of ours when it is written."""
-    some = islice(ids, MOST_IDS)
-    return tuple((each if each.isascii() else ascii(each)[1:-1])[:LONGEST_ID] for each in some)
+    some = islice(ids, MAX_IDS)
+    return tuple(
+        (each if each.isascii() else ascii(each)[1:-1])[:MAX_ID_CHARACTERS] for each in some
+    )
 
 
-def _ends_line(file: int, size: int) -> bool:
+def _has_line_end(file: int, size: int) -> bool:
     """A process that died, or a disk that was full, may have left half of one."""
     os.lseek(file, size - 1, os.SEEK_SET)
     return os.read(file, 1) == b"\n"
 
 
-def _not_noted(error: OSError) -> Unavailable:
+def _build_log_error(error: OSError) -> Unavailable:
     kind = StorageFull if error.errno == errno.ENOSPC else Unavailable
     return kind(
         "The access log of this server cannot be written, so the calls of accounts are refused.",
@@ -282,24 +284,24 @@ def _not_noted(error: OSError) -> Unavailable:
     )
 
 
-def _parsed(line: str) -> Access | None:
+def _parse_line(line: str) -> LoggedCall | None:
     try:
         fields = cast(Mapping[str, Any], json.loads(line))
-        return Access(
+        return LoggedCall(
             call=str(fields["call"]),
-            at=parsed(str(fields["at"])),
+            at=parse_time(str(fields["at"])),
             user=str(fields["user"]),
             is_peer=bool(fields["peer"]),
             client=str(fields["client"]),
             address=str(fields["address"]),
             what=str(fields["what"]),
-            project=clipped_name(fields["project"]),
+            project=clip_name(fields["project"]),
             length=int(fields["length"]),
             outcome=str(fields["outcome"]),
             count=int(fields["count"]),
             ids=tuple(map(str, fields["ids"])),
-            project_id=clipped_name(fields.get("project_id")),
-            about=clipped_name(fields.get("about")),
+            project_id=clip_name(fields.get("project_id")),
+            about=clip_name(fields.get("about")),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -8,18 +8,18 @@ from typing import ClassVar, TypeVar, cast
 from uuid import uuid4
 
 from everkept.accounts.grants import (
-    GRANT,
+    GRANT_NOTES,
     Grant,
-    ended_as,
-    ended_text,
-    grant_key,
-    grant_text,
-    grants_in,
-    grants_key,
-    shown_names,
+    build_grant_key,
+    build_grants_prefix,
+    encode_ended_grant,
+    encode_grant,
+    list_ended_keys,
+    map_shown_names,
+    parse_grants,
 )
 from everkept.core import library as catalog
-from everkept.core.answers import Finder, Findings, SearchType, SectionSearch, SectionsFound
+from everkept.core.answers import Finder, SearchFindings, SearchType, SectionHits, SectionSearch
 from everkept.core.library import (
     CatalogAnswers,
     CatalogChange,
@@ -28,15 +28,36 @@ from everkept.core.library import (
     Condition,
     Library,
 )
-from everkept.core.peers import Asked, PeerQuestion
-from everkept.core.project_rule import empty_store
-from everkept.core.projects import PROJECT_NAME_LIMIT, Project, Silence, checked_project_name
+from everkept.core.peers import PeerAnswers, PeerQuestion
+from everkept.core.project_rule import get_empty_store
+from everkept.core.projects import (
+    MAX_PROJECT_NAME_CHARACTERS,
+    OffPeriod,
+    Project,
+    validate_project_name,
+)
 from everkept.core.records import Batch, Change
-from everkept.core.sessions import NAME, Account, Call, Home, acting, home_name, is_home, signed
-from everkept.core.store import MeasureSize, NoteAccesses, PutVectors, Question, RecordStore, Upkeep
+from everkept.core.sessions import (
+    NAME_PATTERN,
+    Account,
+    PrivateStoreKind,
+    ToolCall,
+    format_private_name,
+    format_signature,
+    get_acting_account,
+    is_private_name,
+)
+from everkept.core.store import (
+    MeasureSize,
+    NoteAccesses,
+    PutVectors,
+    RecordStore,
+    StoreQuestion,
+    Upkeep,
+)
 from everkept.core.times import Clock
 from everkept.errors import (
-    NOWHERE,
+    NO_FOLDER,
     BankNotFound,
     Conflict,
     EverkeptError,
@@ -45,23 +66,23 @@ from everkept.errors import (
     ProjectArchived,
     ReadOnly,
     Refused,
-    StoreAway,
+    StoreUnreachable,
 )
 from everkept.values import replace
 
-_TAKEN = re.compile(rf"@(user|history)( \({NAME}\))?")
+_RESERVED_NAME = re.compile(rf"@(user|history)( \({NAME_PATTERN}\))?")
 
 
-def homes_of(user: str) -> tuple[str, ...]:
-    return home_name("user", user), home_name("history", user)
+def list_private_names(user: str) -> tuple[str, ...]:
+    return format_private_name("user", user), format_private_name("history", user)
 
 
-def is_taken(project_name: str) -> bool:
+def is_reserved_name(project_name: str) -> bool:
     """Whether no new project may have this name: it is a home's, or would become one's."""
-    return _TAKEN.fullmatch(project_name) is not None
+    return _RESERVED_NAME.fullmatch(project_name) is not None
 
 
-def no_project(name: str) -> NotFound:
+def build_project_error(name: str) -> NotFound:
     """Word for word the same, whether there is one that may not be seen or none at all."""
     readable = name.encode("utf-8", "replace").decode()
     hint = "list_projects shows what exists; create_project makes one."
@@ -77,25 +98,25 @@ class GuardedStore(RecordStore):
     Vectors and access counts are derived: an account that may read may add them.
     """
 
-    async def _to_read(self) -> RecordStore:
+    async def _open_to_read(self) -> RecordStore:
         raise NotImplementedError
 
-    async def _to_write(self) -> RecordStore:
+    async def _open_to_write(self) -> RecordStore:
         raise NotImplementedError
 
-    async def ask(self, question: Question[A]) -> A:
+    async def ask(self, question: StoreQuestion[A]) -> A:
         if isinstance(question, MeasureSize):
             # The disk is the owner's: an engine may know only the size of all stores together.
             return cast("A", 0)
-        return await (await self._to_read()).ask(question)
+        return await (await self._open_to_read()).ask(question)
 
     async def commit(self, batch: Batch) -> Change:
-        store = await self._to_write()
-        return await store.commit(replace(batch, client=signed(batch.client)))
+        store = await self._open_to_write()
+        return await store.commit(replace(batch, client=format_signature(batch.client)))
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:
         is_derived = isinstance(upkeep, PutVectors | NoteAccesses)
-        store = await (self._to_read() if is_derived else self._to_write())
+        store = await (self._open_to_read() if is_derived else self._open_to_write())
         return await store.maintain(upkeep)
 
 
@@ -108,10 +129,10 @@ class SharedStore(GuardedStore):
         self._writes = writes
         self._is_own = is_own
 
-    async def _to_read(self) -> RecordStore:
+    async def _open_to_read(self) -> RecordStore:
         return self.store
 
-    async def _to_write(self) -> RecordStore:
+    async def _open_to_write(self) -> RecordStore:
         self.check_writable()
         return self.store
 
@@ -132,20 +153,20 @@ class SharedStore(GuardedStore):
             )
 
 
-class HomeStore(GuardedStore):
+class AccountStore(GuardedStore):
     """What is an account's alone; made at its first write."""
 
-    def __init__(self, library: Library, home: Home, user: str) -> None:
+    def __init__(self, library: Library, home: PrivateStoreKind, user: str) -> None:
         self._library = library
-        self._name = home_name(home, user)
+        self._name = format_private_name(home, user)
 
-    async def _to_read(self) -> RecordStore:
+    async def _open_to_read(self) -> RecordStore:
         try:
             return (await self._library.open(self._name))[1]
         except NotFound:
-            return empty_store()
+            return get_empty_store()
 
-    async def _to_write(self) -> RecordStore:
+    async def _open_to_write(self) -> RecordStore:
         try:
             return (await self._library.open(self._name))[1]
         except NotFound:
@@ -154,19 +175,19 @@ class HomeStore(GuardedStore):
         return (await self._library.open(self._name))[1]
 
 
-class OwnersSections:
+class OwnerSectionSearch:
     """Parts of files that no account sees."""
 
     def __init__(self, sections: SectionSearch) -> None:
         self._sections = sections
 
-    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
-        if acting() is not None:
-            raise BankNotFound(NOWHERE)
-        return await self._sections.sections(call, query, limit)
+    async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
+        if get_acting_account() is not None:
+            raise BankNotFound(NO_FOLDER)
+        return await self._sections.find_sections(call, query, limit)
 
 
-class OwnersFinder:
+class OwnerFinder:
     """A search that finds nothing for an account."""
 
     def __init__(self, finder: Finder) -> None:
@@ -177,15 +198,19 @@ class OwnersFinder:
         return self._finder.name
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
-        return Findings([]) if acting() else await self._finder.find(call, query, ways, limit)
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
+        return (
+            SearchFindings([])
+            if get_acting_account()
+            else await self._finder.find(call, query, ways, limit)
+        )
 
-    async def stamp(self, call: Call) -> object:
-        return None if acting() else await self._finder.stamp(call)
+    async def get_stamp(self, call: ToolCall) -> object:
+        return None if get_acting_account() else await self._finder.get_stamp(call)
 
 
-class OwnersPeers:
+class OwnerPeers:
     """What others have granted, they have granted to the owner.
 
     An account's call finds nobody, as if none were known; so does a peer's, and no question goes
@@ -195,18 +220,18 @@ class OwnersPeers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def ask(self, question: PeerQuestion) -> Asked:
-        if acting() is not None:
-            return Asked(is_anybody=False)
+    async def ask(self, question: PeerQuestion) -> PeerAnswers:
+        if get_acting_account() is not None:
+            return PeerAnswers(is_anybody=False)
         # Loaded here: most calls ask nobody.
         from everkept.peers.client import HttpPeers
-        from everkept.peers.peer_file import PeerBook
+        from everkept.peers.peer_file import PeerFile
 
-        return await HttpPeers(PeerBook(self._folder)).ask(question)
+        return await HttpPeers(PeerFile(self._folder)).ask(question)
 
 
-_ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
-_Shown = dict[str, tuple[Grant, Project]]
+_WORKSPACE_PREFIX = "account:"  # how the keys of accounts' workspaces begin
+_ShownProjects = dict[str, tuple[Grant, Project]]
 
 
 class GuardedLibrary(Library):
@@ -222,146 +247,154 @@ class GuardedLibrary(Library):
         # By project, its name, and what may be done there.
         self._shared: dict[tuple[str, str, bool, bool], SharedStore] = {}
         self._stored_names: dict[str, str] = {}  # of projects, by their ids
-        self._homes: dict[tuple[Home, str], HomeStore] = {}
+        self._homes: dict[tuple[PrivateStoreKind, str], AccountStore] = {}
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
         """Refuse an account every question that is missing in the table."""
         answer = self._answers.get(type(question))
         if answer is None:
-            return await self._owners().ask(question)
+            return await self._get_owner_library().ask(question)
         return await answer(self, question)
 
     async def apply(self, change: CatalogChange[A]) -> A:
         """Refuse an account every change that is missing in the table."""
         do = self._changes.get(type(change))
         if do is None:
-            return await self._owners().apply(change)
+            return await self._get_owner_library().apply(change)
         return await do(self, change)
 
     async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
-        account = acting()
+        account = get_acting_account()
         if account is None:
             found = await self._library.ask(question)
-            return [project for project in found if not is_home(project.name)]
-        shown = sorted((await self._shown(account)).items())
+            return [project for project in found if not is_private_name(project.name)]
+        shown = sorted((await self._map_shown(account)).items())
         seen = [replace(project, name=name) for name, (_, project) in shown]
         return [project for project in seen if question.status in (None, project.status)]
 
     async def _get_project(self, question: catalog.GetProject) -> Project:
-        _, project = await self._named(question.name)
+        _, project = await self._resolve_project(question.name)
         return replace(project, name=question.name)
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
-        account = acting()
-        if account is None and not is_home(name):
+        account = get_acting_account()
+        if account is None and not is_private_name(name):
             return await self._library.open(name)
-        grant, project = await self._named(name)
-        with _called(project.name, name):
+        grant, project = await self._resolve_project(name)
+        with _translate_errors(project.name, name):
             found, store = await self._library.open(project.name)
-        writes = grant is not None and grant.writes and account is not None and not account.is_peer
+        writes = (
+            grant is not None and grant.can_write and account is not None and not account.is_peer
+        )
         is_own = grant is not None and grant.access == "own"
-        shared = self._sharing(found, store, name, writes=writes, is_own=is_own)
+        shared = self._get_shared_store(found, store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
-        name = checked_project_name(change.name)
-        account = acting()
-        if is_taken(name):
+        name = validate_project_name(change.name)
+        account = get_acting_account()
+        if is_reserved_name(name):
             raise InvalidInput(
                 f'Project name "{name}" has a meaning of its own.', argument="name", value=name
             )
         if account is None:
             return await self._library.apply(change)
         _refuse_peer(account)
-        if name in await self._shown(account):
-            raise _exists(name)
-        begun = await self._begun(account, name)
+        if name in await self._map_shown(account):
+            raise _build_exists_error(name)
+        begun = await self._find_begun_grant(account, name)
         granted = begun or Grant(account.name, str(uuid4()), "own", name, self._clock())
-        key = grant_key(granted.user, granted.project_id)
+        key = build_grant_key(granted.user, granted.project_id)
         # Before the project, so that whoever makes the same one at the same time finds it.
         try:
-            await self._library.set_note(key, grant_text(granted))
-        except StoreAway:
-            raise _not_yet() from None
+            await self._library.set_note(key, encode_grant(granted))
+        except StoreUnreachable:
+            raise _build_unreachable_error() from None
         try:
-            made = await self._created(account, granted, change.description)
+            made = await self._create_project(account, granted, change.description)
         except EverkeptError:
             # Somebody else may have gone on with it meanwhile.
-            if begun is None and await self._with_id(granted.project_id) is None:
+            if begun is None and await self._find_by_id(granted.project_id) is None:
                 await self._library.set_note(key, None)
             raise
         # Whoever makes a project of a name means that one from now on.
-        for ended in ended_as(await self._library.notes(grants_key(account.name)), name):
+        for ended in list_ended_keys(
+            await self._library.list_notes(build_grants_prefix(account.name)), name
+        ):
             await self._library.set_note(ended, None)
         return replace(made, name=name)
 
-    async def _alter(self, change: catalog.SetProjectStatus | catalog.SetProjectOff) -> Project:
-        stored = await self._own(change.name)
-        with _called(stored.name, change.name):
+    async def _change_project(
+        self, change: catalog.SetProjectStatus | catalog.SetProjectOff
+    ) -> Project:
+        stored = await self._resolve_own_project(change.name)
+        with _translate_errors(stored.name, change.name):
             altered = await self._library.apply(replace(change, name=stored.name))
         return replace(altered, name=change.name)
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
         """Delete the grants of the project too."""
-        stored = await self._own(change.name)
-        with _called(stored.name, change.name):
+        stored = await self._resolve_own_project(change.name)
+        with _translate_errors(stored.name, change.name):
             await self._library.delete(stored.name)
-        for grant in grants_in(await self._library.notes(GRANT)):
+        for grant in parse_grants(await self._library.list_notes(GRANT_NOTES)):
             if grant.project_id == stored.id:
-                await self._library.set_note(grant_key(grant.user, stored.id), ended_text(grant))
+                await self._library.set_note(
+                    build_grant_key(grant.user, stored.id), encode_ended_grant(grant)
+                )
 
-    async def _list_silences(self, question: catalog.ListSilences) -> list[Silence]:
+    async def _list_off_periods(self, question: catalog.ListOffPeriods) -> list[OffPeriod]:
         """Return none to an account: its past is in no folder of this machine."""
-        return await self._library.ask(question) if acting() is None else []
+        return await self._library.ask(question) if get_acting_account() is None else []
 
-    async def user(self) -> RecordStore:
-        return self.home() or await self._library.user()
+    async def open_user_store(self) -> RecordStore:
+        return self.find_private_store() or await self._library.open_user_store()
 
-    async def history(self) -> RecordStore:
-        return self.home("history") or await self._library.history()
+    async def open_history_store(self) -> RecordStore:
+        return self.find_private_store("history") or await self._library.open_history_store()
 
-    def home(self, home: Home = "user") -> RecordStore | None:
+    def find_private_store(self, home: PrivateStoreKind = "user") -> RecordStore | None:
         """What is an account's alone; None where the owner acts."""
-        account = acting()
+        account = get_acting_account()
         if account is None:
             return None
         if account.is_peer:
-            return empty_store()  # another server has nothing of its own here
+            return get_empty_store()  # another server has nothing of its own here
         key = home, account.name
         if key not in self._homes:
-            self._homes[key] = HomeStore(self._library, home, account.name)
+            self._homes[key] = AccountStore(self._library, home, account.name)
         return self._homes[key]
 
     async def _find_workspace_project(
         self, question: catalog.FindWorkspaceProject
     ) -> Project | None:
         """Return an account's own, else the one of the folder itself if that is granted."""
-        account = acting()
+        account = get_acting_account()
         if account is None:
             return await self._library.ask(question)
-        own, _ = await self._own_workspace(account, question.path)
+        own, _ = await self._find_own_workspace(account, question.path)
         if own is not None:
             return own
         found = await self._library.ask(question)
-        return None if found is None else await self._seen(account, found)
+        return None if found is None else await self._find_shown(account, found)
 
     async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
-        account = acting()
+        account = get_acting_account()
         if account is None:
             return await self._library.apply(change)
-        stored = await self._own(change.project.name)
-        found, free = await self._own_workspace(account, change.path)
+        stored = await self._resolve_own_project(change.project.name)
+        found, free = await self._find_own_workspace(account, change.path)
         if found is not None:
             return found
-        first = await self._library.assign_workspace(free, stored)
-        return await self._seen(account, first) or change.project
+        first = await self._library.link_workspace(free, stored)
+        return await self._find_shown(account, first) or change.project
 
     async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
-        found = await self._owners().ask(question)
-        return [path for path in found if not path.startswith(_ACCOUNTS)]
+        found = await self._get_owner_library().ask(question)
+        return [path for path in found if not path.startswith(_WORKSPACE_PREFIX)]
 
-    async def store_of(self, project: Project) -> RecordStore:
-        return await self._owners().store_of(project)
+    async def get_store(self, project: Project) -> RecordStore:
+        return await self._get_owner_library().get_store(project)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return await self._library.on_change(hear)
@@ -370,7 +403,7 @@ class GuardedLibrary(Library):
     def condition(self) -> Condition:
         """An account is told how it is doing, not where it is or what others wait for."""
         whole = self._library.condition
-        if acting() is None:
+        if get_acting_account() is None:
             return whole
         told = Condition(whole.engine, whole.mode, whole.status, whole.version)
         return replace(told, since=whole.since, is_catching_up=whole.is_catching_up)
@@ -378,65 +411,65 @@ class GuardedLibrary(Library):
     async def close(self) -> None:
         await self._library.close()
 
-    def _owners(self) -> Library:
+    def _get_owner_library(self) -> Library:
         """The library itself, for what no account has any part in."""
-        if acting() is not None:
+        if get_acting_account() is not None:
             raise Refused("This is for the owner of the server alone.")
         return self._library
 
-    async def _shown(self, account: Account) -> _Shown:
-        grants = grants_in(await self._library.notes(grants_key(account.name)))
-        return shown_names(grants, await self._library.projects()) if grants else {}
+    async def _map_shown(self, account: Account) -> _ShownProjects:
+        grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
+        return map_shown_names(grants, await self._library.list_projects()) if grants else {}
 
-    async def _granted(self, account: Account, name: str) -> tuple[Grant, Project] | None:
+    async def _find_granted(self, account: Account, name: str) -> tuple[Grant, Project] | None:
         """Looks at the one project alone where its name is told by the grants."""
-        grants = grants_in(await self._library.notes(grants_key(account.name)))
-        if _are_alike(grants):
-            return shown_names(grants, await self._library.projects()).get(name)
+        grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
+        if _has_equal_names(grants):
+            return map_shown_names(grants, await self._library.list_projects()).get(name)
         grant = next((grant for grant in grants if grant.name == name), None)
-        project = None if grant is None else await self._with_id(grant.project_id)
+        project = None if grant is None else await self._find_by_id(grant.project_id)
         return None if grant is None or project is None else (grant, project)
 
-    async def _with_id(self, project_id: str) -> Project | None:
+    async def _find_by_id(self, project_id: str) -> Project | None:
         """By the name that it had when it was last seen, before all are looked through."""
         if stored := self._stored_names.get(project_id):
             with suppress(NotFound):
-                project = await self._library.project(stored)
+                project = await self._library.get_project(stored)
                 if project.id == project_id:
                     return project
-        projects = {project.id: project for project in await self._library.projects()}
+        projects = {project.id: project for project in await self._library.list_projects()}
         self._stored_names = {project.id: project.name for project in projects.values()}
         return projects.get(project_id)
 
-    async def _own_workspace(self, account: Account, path: str) -> tuple[Project | None, str]:
+    async def _find_own_workspace(self, account: Account, path: str) -> tuple[Project | None, str]:
         """The account's project of this folder, else the key under which it can have one.
 
         A key stays that of a project which the account sees no longer: another of its name had it.
         """
         number = 1
         while True:
-            key = _workspace(account, path, number)
-            found = await self._library.project_of_workspace(key)
-            seen = None if found is None else await self._seen(account, found)
+            key = _build_workspace_key(account, path, number)
+            found = await self._library.find_workspace_project(key)
+            seen = None if found is None else await self._find_shown(account, found)
             if found is None or seen is not None:
                 return seen, key
             number += 1
 
-    async def _named(self, name: str) -> tuple[Grant | None, Project]:
+    async def _resolve_project(self, name: str) -> tuple[Grant | None, Project]:
         """The project as it is kept below, and how it is granted; None: to its owner."""
-        account = acting()
+        account = get_acting_account()
         if account is not None:
-            found = await self._granted(account, name)
+            found = await self._find_granted(account, name)
         else:
-            found = None if is_home(name) else (None, await self._library.project(name))
+            found = None if is_private_name(name) else (None, await self._library.get_project(name))
         if found is None:
-            raise no_project(name)
+            raise build_project_error(name)
         return found
 
-    async def _own(self, name: str) -> Project:
+    async def _resolve_own_project(self, name: str) -> Project:
         """One that whoever is acting may put away or delete."""
-        grant, project = await self._named(name)
-        if account := acting():
+        grant, project = await self._resolve_project(name)
+        if account := get_acting_account():
             _refuse_peer(account)
         if grant is not None and grant.access != "own":
             raise Refused(
@@ -446,35 +479,35 @@ class GuardedLibrary(Library):
             )
         return project
 
-    async def _seen(self, account: Account, project: Project) -> Project | None:
-        grants = grants_in(await self._library.notes(grants_key(account.name)))
-        projects = await self._library.projects() if _are_alike(grants) else [project]
-        shown = shown_names(grants, projects).items()
+    async def _find_shown(self, account: Account, project: Project) -> Project | None:
+        grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
+        projects = await self._library.list_projects() if _has_equal_names(grants) else [project]
+        shown = map_shown_names(grants, projects).items()
         name = next((name for name, (_, each) in shown if each.id == project.id), None)
         return None if name is None else replace(project, name=name)
 
-    async def _begun(self, account: Account, name: str) -> Grant | None:
+    async def _find_begun_grant(self, account: Account, name: str) -> Grant | None:
         """What is left of an attempt to make a project of this name that got no answer."""
-        grants = grants_in(await self._library.notes(grants_key(account.name)))
+        grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
         own = [grant for grant in grants if (grant.access, grant.name) == ("own", name)]
-        left = [grant for grant in own if await self._with_id(grant.project_id) is None]
+        left = [grant for grant in own if await self._find_by_id(grant.project_id) is None]
         return left[0] if left else None
 
-    async def _created(self, account: Account, granted: Grant, description: str) -> Project:
+    async def _create_project(self, account: Account, granted: Grant, description: str) -> Project:
         """Under a name that says whose it is; what others call theirs is nothing to an account."""
         number = 1
         while True:
-            stored = _stored_name(granted.name, account, number)
+            stored = _build_stored_name(granted.name, account, number)
             try:
                 return await self._library.create(
                     stored, description, project_id=granted.project_id
                 )
             except Conflict:
-                if granted.name in await self._shown(account):
-                    raise _exists(granted.name) from None
+                if granted.name in await self._map_shown(account):
+                    raise _build_exists_error(granted.name) from None
                 number += 1
 
-    def _sharing(
+    def _get_shared_store(
         self, project: Project, store: RecordStore, name: str, *, writes: bool, is_own: bool
     ) -> RecordStore:
         """The same object each time: what is kept of a store is known by it."""
@@ -487,21 +520,21 @@ class GuardedLibrary(Library):
     _answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,
         catalog.GetProject: _get_project,
-        catalog.ListSilences: _list_silences,
+        catalog.ListOffPeriods: _list_off_periods,
         catalog.FindWorkspaceProject: _find_workspace_project,
         catalog.ListWorkspaces: _list_workspaces,
     }
     _changes: ClassVar[CatalogChanges] = {
         catalog.AddProject: _add_project,
-        catalog.SetProjectStatus: _alter,
-        catalog.SetProjectOff: _alter,
+        catalog.SetProjectStatus: _change_project,
+        catalog.SetProjectOff: _change_project,
         catalog.DeleteProject: _delete_project,
         catalog.LinkWorkspace: _link_workspace,
     }
 
 
 @contextmanager
-def _called(stored: str, shown: str) -> Generator[None, None, None]:
+def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
     """Errors name a project as the account does."""
     if stored == shown:
         yield
@@ -509,7 +542,7 @@ def _called(stored: str, shown: str) -> Generator[None, None, None]:
     try:
         yield
     except NotFound:
-        raise no_project(shown) from None
+        raise build_project_error(shown) from None
     except ProjectArchived:
         raise ProjectArchived(shown) from None
     except Conflict as error:
@@ -517,23 +550,23 @@ def _called(stored: str, shown: str) -> Generator[None, None, None]:
         raise Conflict(message, hint=error.hint, project=shown) from None
 
 
-def _stored_name(name: str, account: Account, number: int) -> str:
+def _build_stored_name(name: str, account: Account, number: int) -> str:
     suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
-    return name[: PROJECT_NAME_LIMIT - len(suffix)] + suffix
+    return name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
 
 
-def _workspace(account: Account, path: str, number: int) -> str:
+def _build_workspace_key(account: Account, path: str, number: int) -> str:
     """No folder is called so."""
     whose = account.name if number == 1 else f"{account.name}:{number}"
-    return f"{_ACCOUNTS}{whose}:{path}"
+    return f"{_WORKSPACE_PREFIX}{whose}:{path}"
 
 
-def _are_alike(grants: Sequence[Grant]) -> bool:
+def _has_equal_names(grants: Sequence[Grant]) -> bool:
     """Whether two have the same name, so that only all together tell what each is called."""
     return len({grant.name for grant in grants}) < len(grants)
 
 
-def _exists(name: str) -> Conflict:
+def _build_exists_error(name: str) -> Conflict:
     return Conflict(
         f'There is a project "{name}" already.',
         hint="list_projects with status `all` shows it; switch_project selects it.",
@@ -542,7 +575,7 @@ def _exists(name: str) -> Conflict:
     )
 
 
-def _not_yet() -> Refused:
+def _build_unreachable_error() -> Refused:
     """What an account has, all servers are to know of; why it is away is the owner's to know."""
     error = Refused(
         "A new project cannot be made while the database is away.",

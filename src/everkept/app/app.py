@@ -7,26 +7,33 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.library import answering
-from everkept.core.sessions import Call, Report, Session, acting, acting_in, unheard
-from everkept.core.times import Clock, now
+from everkept.core.library import track_replica_use
+from everkept.core.sessions import (
+    Report,
+    Session,
+    ToolCall,
+    act_in,
+    get_acting_account,
+    ignore_progress,
+)
+from everkept.core.times import Clock, read_clock
 from everkept.errors import EverkeptError, ReadOnly
-from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets
-from everkept.tools.tool import Effect, Result, Tool, Toolset
+from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets
+from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from everkept.accounts.accounts import Accounts
-    from everkept.app.build import Parts
-    from everkept.app.change_log import Timeline
+    from everkept.app.build import AppParts
+    from everkept.app.change_log import ChangeLog
     from everkept.app.gateway import Gateway
-    from everkept.app.history import Past
-    from everkept.app.overview import Overviews
-    from everkept.app.resources import AllResources, Telling, Watcher
+    from everkept.app.history import ImportedHistory
+    from everkept.app.overview import OverviewReader
+    from everkept.app.resources import AbsenceNotices, AllResources, ResourceWatcher
     from everkept.app.search import SharedSearch
     from everkept.core.ports import Embedder, Library
     from everkept.core.project_rule import ProjectRule
-    from everkept.jobs.graph_files import Mirrors
-    from everkept.jobs.maintenance import Shelf
+    from everkept.jobs.graph_files import GraphMirrors
+    from everkept.jobs.maintenance import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
 
 log = logging.getLogger(__name__)
@@ -46,10 +53,10 @@ KEEP_GRAPH = "Keep such facts with create_entities, add_observations, create_rel
 RECALL_HISTORY = "recall_previous_discussions finds what was said in past conversations."
 READ_BANK = "get_context_digest tells the state of the project's memory bank; read it first."
 KEEP_BANK = "Keep it current with track_progress, log_decision and update_tasks."
-CHOOSE = "These need a project: {tools} first when none is active."
+CHOOSE_PROJECT = "These need a project: {tools} first when none is active."
 
-OWNERS = ("bank", GATEWAY)  # toolsets that reach what is the owner's alone
-SUMMING_UP = 0.5  # seconds that the end of a server may take for it
+OWNER_TOOLSETS = ("bank", GATEWAY)  # toolsets that reach what is the owner's alone
+SUMMARY_SECONDS = 0.5  # seconds that the end of a server may take for it
 
 
 class App:
@@ -61,7 +68,7 @@ class App:
         *,
         library: "Library | None" = None,
         embedder: "Embedder | None" = None,
-        clock: Clock = now,
+        clock: Clock = read_clock,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -69,10 +76,10 @@ class App:
         self._given_embedder = embedder
 
     @cached_property
-    def _parts(self) -> "Parts":
-        from everkept.app.build import build
+    def _parts(self) -> "AppParts":
+        from everkept.app.build import build_parts
 
-        return build(self.settings, self._given_library, self._given_embedder, self.clock)
+        return build_parts(self.settings, self._given_library, self._given_embedder, self.clock)
 
     @property
     def library(self) -> "Library":
@@ -86,16 +93,16 @@ class App:
         return Accounts(self.library, self.clock)
 
     @property
-    def sharing(self) -> "SharedSearch":
+    def shared_search(self) -> "SharedSearch":
         """What other servers are answered, as whoever is acting may see it."""
-        from everkept.app.search import SharedSearch, options_of
+        from everkept.app.search import SharedSearch, build_options
 
         parts = self._parts
-        options = options_of(self.settings)
+        options = build_options(self.settings)
         return SharedSearch(parts.guarded, parts.library, parts.keeper.indexer, self.clock, options)
 
     @property
-    def choice(self) -> "ProjectRule":
+    def project_rule(self) -> "ProjectRule":
         return self._parts.choice
 
     @property
@@ -104,19 +111,19 @@ class App:
         account no other server's, and none that reach what is the owner's."""
         own, gateway = self.own_tools, self.gateway
         only_reads = self.settings.read_only
-        return own if gateway is None else gateway.beside(own, only_reads=only_reads)
+        return own if gateway is None else gateway.combine_tools(own, only_reads=only_reads)
 
     @property
     def own_tools(self) -> Toolset:
         """Those of them that are no other server's. A gateway alone needs no part of ours."""
-        if not self._has_own:
+        if not self._has_own_tools:
             return Toolset()
-        account = acting()
+        account = get_acting_account()
         if account is None:
-            return self._parts.offered
-        return self._parts.for_peers if account.is_peer else self._parts.for_accounts
+            return self._parts.offered_tools
+        return self._parts.peer_tools if account.is_peer else self._parts.account_tools
 
-    async def fresh_tools(self) -> Toolset:
+    async def refresh_tools(self) -> Toolset:
         """The same, after the servers have been asked that only know themselves what they have."""
         if self.gateway is not None:
             await self.gateway.refresh()
@@ -125,21 +132,21 @@ class App:
     @property
     def gateway(self) -> "Gateway | None":
         """None where no tools of other servers are offered: to an account none are."""
-        return self._gateway if acting() is None else None
+        return self._gateway if get_acting_account() is None else None
 
     @cached_property
     def _gateway(self) -> "Gateway | None":
-        if self.settings.dialect != "everkept" or GATEWAY not in chosen_toolsets(self.settings):
+        if self.settings.dialect != "everkept" or GATEWAY not in choose_toolsets(self.settings):
             return None
         from everkept.app.gateway import build_gateway
 
-        return build_gateway(self.settings, lambda: self._every_own_tool, self._usage, self.clock)
+        return build_gateway(self.settings, lambda: self._all_own_tools, self._usage, self.clock)
 
     @cached_property
-    def _telling(self) -> "Telling":
-        from everkept.app.resources import Telling
+    def _absence_notices(self) -> "AbsenceNotices":
+        from everkept.app.resources import AbsenceNotices
 
-        return Telling()
+        return AbsenceNotices()
 
     @cached_property
     def _usage(self) -> "BatchedUsage":
@@ -148,15 +155,15 @@ class App:
         return BatchedUsage(lambda: self.library)
 
     @property
-    def _every_own_tool(self) -> Toolset:
+    def _all_own_tools(self) -> Toolset:
         """Also those that are not offered, where only reading is allowed."""
-        if not self._has_own:
+        if not self._has_own_tools:
             return Toolset()
-        return self._parts.tools if acting() is None else self._parts.shared
+        return self._parts.tools if get_acting_account() is None else self._parts.shared_tools
 
     @property
-    def _has_own(self) -> bool:
-        return self._gateway is None or chosen_toolsets(self.settings) != (GATEWAY,)
+    def _has_own_tools(self) -> bool:
+        return self._gateway is None or choose_toolsets(self.settings) != (GATEWAY,)
 
     def start(self, *, at_once: bool = False) -> None:
         """For a server: begins what goes on beside the calls; `at_once` before a client came."""
@@ -164,53 +171,53 @@ class App:
             self.gateway.start(at_once=at_once)
 
     @property
-    def timeline(self) -> "Timeline":
-        return self._parts.timeline
+    def change_log(self) -> "ChangeLog":
+        return self._parts.change_log
 
     @property
-    def shelf(self) -> "Shelf":
-        return self._parts.shelf
+    def memory_access(self) -> "MemoryAccess":
+        return self._parts.memory_access
 
     @property
-    def past(self) -> "Past":
-        return self._parts.past
+    def history(self) -> "ImportedHistory":
+        return self._parts.history
 
     @property
-    def overviews(self) -> "Overviews":
-        from everkept.app.overview import Overviews
+    def overview_reader(self) -> "OverviewReader":
+        from everkept.app.overview import OverviewReader
 
         on_disk = self.settings.deployment_mode != "embedded-memory"
         folder = self.settings.data_dir if on_disk else None
         indexer = self._parts.indexer
-        return Overviews(self.library, self.past, indexer, self.clock, folder)
+        return OverviewReader(self.library, self.history, indexer, self.clock, folder)
 
     @property
     def resources(self) -> "AllResources":
         return self._parts.resources
 
     @property
-    def watcher(self) -> "Watcher":
+    def watcher(self) -> "ResourceWatcher":
         return self._parts.watcher
 
     @cached_property
-    def mirrors(self) -> "Mirrors | None":
+    def graph_mirrors(self) -> "GraphMirrors | None":
         """For who changes a graph without calling a tool; None where no bank is offered."""
         if self._parts.bank is None:
             return None
-        from everkept.jobs.graph_files import Mirrors
+        from everkept.jobs.graph_files import GraphMirrors
 
         family, named = self._parts.bank.family, self.settings.project not in (None, AUTO)
-        return Mirrors(self.library, family.banks, family.mirror, is_project_named=named)
+        return GraphMirrors(self.library, family.banks, family.mirror, is_project_named=named)
 
     @property
     def instructions(self) -> str:
         """When to recall and when to store, naming only tools that are offered."""
         settings = self.settings
         ours = settings.dialect == "everkept"
-        families = chosen_toolsets(settings) if ours else ("graph",)
-        account = acting()
+        families = choose_toolsets(settings) if ours else ("graph",)
+        account = get_acting_account()
         if account is not None:
-            families = tuple(name for name in families if name not in OWNERS)
+            families = tuple(name for name in families if name not in OWNER_TOOLSETS)
         writes = not settings.read_only and not (account and account.is_peer)
         sentences = [ABOUT if families != (GATEWAY,) else ABOUT_OTHERS]
         if "memories" in families:
@@ -219,7 +226,7 @@ class App:
             sentences += [RECALL_GRAPH] + [KEEP_GRAPH] * writes
             if ours and not settings.project:
                 choosing = ["switch_project"] + ["create_project"] * writes
-                sentences.append(CHOOSE.format(tools=" or ".join(choosing)))
+                sentences.append(CHOOSE_PROJECT.format(tools=" or ".join(choosing)))
         if "history" in families:
             sentences.append(RECALL_HISTORY)
         if "bank" in families:
@@ -234,14 +241,14 @@ class App:
         name: str,
         arguments: Mapping[str, Any],
         report: Report | None = None,
-    ) -> Result:
+    ) -> ToolResult:
         """Find a tool by its name and run it."""
-        with acting_in(session):
-            return await self.run(session, self._find(name), name, arguments, report)
+        with act_in(session):
+            return await self.run(session, self._find_tool(name), name, arguments, report)
 
-    def _find(self, name: str) -> Tool:
-        own, gateway = self._every_own_tool, self.gateway
-        everything = own if gateway is None else gateway.beside(own, only_reads=False)
+    def _find_tool(self, name: str) -> Tool:
+        own, gateway = self._all_own_tools, self.gateway
+        everything = own if gateway is None else gateway.combine_tools(own, only_reads=False)
         tool = everything.get(name)
         if tool.name not in self.tools:
             raise ReadOnly(f"{tool.name} writes, and only reading is allowed here.", tool=tool.name)
@@ -254,24 +261,24 @@ class App:
         name: str,
         arguments: Mapping[str, Any],
         report: Report | None = None,
-    ) -> Result:
+    ) -> ToolResult:
         """Run a tool under the name it was called by, as the acting account, and log one line.
 
         Deliberate errors are raised unchanged.
         """
         alias = None if name == tool.name else name
-        call = Call(session, tool.name, report or unheard, alias)
+        call = ToolCall(session, tool.name, report or ignore_progress, alias)
         started = time.perf_counter()
         outcome = "failed"
         try:
-            with answering() as noted:
+            with track_replica_use() as noted:
                 result = await tool.run(call, arguments)
             if noted.is_degraded:
                 place = self._parts.guarded.condition.place
-                result = self._telling.marked(result, session, noted, place)
+                result = self._absence_notices.mark_result(result, session, noted, place)
             outcome = "refused there" if result.is_error else "ok"
             if tool.effect is not Effect.OUTSIDE and self._parts.bank is not None:
-                wrote = tool.effect not in (Effect.READS, Effect.SELECTS)
+                wrote = tool.effect not in (Effect.READS, Effect.SESSION_ONLY)
                 self._parts.bank.care.wake(session, wrote=wrote)
         except EverkeptError as error:
             outcome = error.code
@@ -281,18 +288,18 @@ class App:
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
-            if self._has("keeper"):
-                self._parts.keeper.tend()
+            if self._has_part("keeper"):
+                self._parts.keeper.start_repairs()
 
     async def end_sessions(self) -> None:
         """Leaves a summary of each session that stored something; for a server that ends.
 
         Whoever ends it does not wait long: what is not written by then is not written.
         """
-        if not self._has("memories") or not self.settings.consolidation_on_shutdown:
+        if not self._has_part("memories") or not self.settings.consolidation_on_shutdown:
             return
         try:
-            async with asyncio.timeout(SUMMING_UP):
+            async with asyncio.timeout(SUMMARY_SECONDS):
                 await self._parts.memories.uses.close(self.clock())
         except (TimeoutError, EverkeptError) as error:
             log.info("no summary of the session: %s", error or "out of time")
@@ -302,17 +309,17 @@ class App:
             await self._gateway.close()
         if "_usage" in vars(self):
             await self._usage.close()
-        if self._has("watcher"):
+        if self._has_part("watcher"):
             await self.watcher.close()
-        if self._has("bank") and self._parts.bank is not None:
+        if self._has_part("bank") and self._parts.bank is not None:
             await self._parts.bank.close()
-        if self._has("indexer"):
+        if self._has_part("indexer"):
             await self._parts.keeper.close()
-        if self._has("searches"):
+        if self._has_part("searches"):
             await self._parts.searches.close()
-        if self._has("library"):
+        if self._has_part("library"):
             await self.library.close()
 
-    def _has(self, part: str) -> bool:
+    def _has_part(self, part: str) -> bool:
         """Return whether that part was needed so far."""
-        return "_parts" in vars(self) and self._parts.has(part)
+        return "_parts" in vars(self) and self._parts.has_part(part)

@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.accounts.account_library import GuardedLibrary
-from everkept.app.engines import make_library, standby_of
+from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import AUTO, GATEWAY, Settings, chosen_toolsets, client_environment
+from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets, read_client_environment
 from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
     from everkept.app.bank import BankParts
-    from everkept.app.change_log import Timeline
-    from everkept.app.engines import NumberedHere
-    from everkept.app.history import Past
-    from everkept.app.resources import AllResources, Render, Resources, Watcher
+    from everkept.app.change_log import ChangeLog
+    from everkept.app.engines import ReadPendingChanges
+    from everkept.app.history import ImportedHistory
+    from everkept.app.resources import AllResources, Render, Resources, ResourceWatcher
     from everkept.core.answers import Finder
     from everkept.core.transcripts import Transcripts
     from everkept.families.history.model import HistoryOptions
-    from everkept.families.memories.model import Options
+    from everkept.families.memories.model import MemoryOptions
     from everkept.families.memories.toolset import MemoryTools
-    from everkept.jobs.maintenance import Indexer, Keeper, Shelf
+    from everkept.jobs.maintenance import Indexer, Maintenance, MemoryAccess
     from everkept.jobs.usage_log import BatchedSearches
 
 # The tools of each family by name, so that a call loads only the family that it is for.
@@ -120,17 +120,17 @@ _TOOLS = {
     ),
 }
 
-FAMILY_OF = {name: family for family, names in _TOOLS.items() for name in names}
+TOOL_FAMILIES = {name: family for family, names in _TOOLS.items() for name in names}
 
 
-def build(
+def build_parts(
     settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock
-) -> "Parts":
+) -> "AppParts":
     """Touches no file: the library opens its databases at the first call."""
-    return Parts(settings, library, embedder, clock)
+    return AppParts(settings, library, embedder, clock)
 
 
-class Parts:
+class AppParts:
     """The parts of an application. Each is loaded and made when it is first needed."""
 
     def __init__(
@@ -144,89 +144,89 @@ class Parts:
         self._clock = clock
         self._embedder = embedder
         self._started_at = clock()
-        self._families = _families(settings)
+        self._families = _list_families(settings)
         self._made: dict[str, list[Tool]] = {}
         self.library = library or make_library(
             settings, clock, on_return=lambda: self.indexer.wake_all()
         )
         #: The same, as the acting account may see it.
         self.guarded = GuardedLibrary(self.library, clock)
-        self.choice = _graph_rule(settings, self.guarded)
+        self.choice = _build_graph_rule(settings, self.guarded)
 
-    def has(self, part: str) -> bool:
+    def has_part(self, part: str) -> bool:
         """Return whether that part was needed so far."""
         return part in vars(self)
 
     @cached_property
     def tools(self) -> Toolset:
-        return self._toolset(self._families)
+        return self._build_toolset(self._families)
 
     @cached_property
-    def offered(self) -> Toolset:
-        return self._toolset(self._families, only_reads=self._settings.read_only)
+    def offered_tools(self) -> Toolset:
+        return self._build_toolset(self._families, only_reads=self._settings.read_only)
 
     @cached_property
-    def shared(self) -> Toolset:
+    def shared_tools(self) -> Toolset:
         """Tools that reach nothing that belongs only to the owner."""
-        return self._toolset(self._shared)
+        return self._build_toolset(self._shared_families)
 
     @cached_property
-    def for_accounts(self) -> Toolset:
-        return self._toolset(self._shared, only_reads=self._settings.read_only)
+    def account_tools(self) -> Toolset:
+        return self._build_toolset(self._shared_families, only_reads=self._settings.read_only)
 
     @cached_property
-    def for_peers(self) -> Toolset:
-        return self._toolset(self._shared, only_reads=True)
+    def peer_tools(self) -> Toolset:
+        return self._build_toolset(self._shared_families, only_reads=True)
 
     @cached_property
-    def timeline(self) -> "Timeline":
-        from everkept.app.change_log import Timeline
+    def change_log(self) -> "ChangeLog":
+        from everkept.app.change_log import ChangeLog
 
-        return Timeline(self.guarded, self._clock, _numbered_here(self._settings))
+        return ChangeLog(self.guarded, self._clock, _get_pending_reader(self._settings))
 
     @cached_property
     def resources(self) -> "AllResources":
         from everkept.app.resources import AllResources
 
-        makers = {"memories": self._memory_documents, "graph": self._graph_documents}
+        makers = {"memories": self._build_memory_resources, "graph": self._build_graph_resources}
         owners: list[Resources] = []
         if self.bank is not None:
-            owners = [self._bank_documents(self.bank)]
+            owners = [self._build_bank_resources(self.bank)]
             makers["bank"] = lambda: owners[0]
         return AllResources(
             [makers[name]() for name in self._families if name in makers], owners=owners
         )
 
     @cached_property
-    def watcher(self) -> "Watcher":
-        from everkept.app.resources import Watcher
+    def watcher(self) -> "ResourceWatcher":
+        from everkept.app.resources import ResourceWatcher
 
-        return Watcher(self.resources, self.library)
+        return ResourceWatcher(self.resources, self.library)
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, Lease
+        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
 
-        embedder = self._embedder or _embedder(self._settings)
-        return Indexer(embedder, EMBEDDED_KINDS, Lease(self.library, "vectors", self._clock))
+        embedder = self._embedder or _build_embedder(self._settings)
+        return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
 
     @cached_property
-    def keeper(self) -> "Keeper":
-        from everkept.jobs.maintenance import Keeper
+    def keeper(self) -> "Maintenance":
+        from everkept.jobs.maintenance import Maintenance
         from everkept.jobs.usage_log import BatchedAccesses
 
-        return Keeper(self.library, self.indexer, BatchedAccesses(self._clock), self._clock)
+        return Maintenance(self.library, self.indexer, BatchedAccesses(self._clock), self._clock)
 
     @cached_property
-    def shelf(self) -> "Shelf":
-        from everkept.jobs.maintenance import Shelf
+    def memory_access(self) -> "MemoryAccess":
+        from everkept.jobs.maintenance import MemoryAccess
 
-        take_in = self.bank.family.sections.take_in if self.bank else None
-        return Shelf(self.guarded, self._memory_rule, self.keeper, take_in)
+        take_in = self.bank.family.sections.index_all if self.bank else None
+        return MemoryAccess(self.guarded, self._memory_rule, self.keeper, take_in)
 
     @cached_property
     def memories(self) -> "MemoryTools":
-        from everkept.accounts.account_library import OwnersSections
+        from everkept.accounts.account_library import OwnerSectionSearch
         from everkept.families.memories.toolset import MemoryTools
 
         return MemoryTools(
@@ -236,7 +236,7 @@ class Parts:
             self.keeper.accesses,
             self._clock,
             self._memory_options,
-            OwnersSections(self.bank.family.sections) if self.bank else None,
+            OwnerSectionSearch(self.bank.family.sections) if self.bank else None,
         )
 
     @cached_property
@@ -246,11 +246,11 @@ class Parts:
         return BatchedSearches(self.library)
 
     @cached_property
-    def past(self) -> "Past":
-        from everkept.app.history import Past
+    def history(self) -> "ImportedHistory":
+        from everkept.app.history import ImportedHistory
 
         options = self._history_options
-        return Past(self.library, _transcripts, self.indexer, self._clock, options)
+        return ImportedHistory(self.library, _build_transcripts, self.indexer, self._clock, options)
 
     @cached_property
     def bank(self) -> "BankParts | None":
@@ -261,83 +261,83 @@ class Parts:
         return build_bank(self._settings, self.guarded, self.keeper, self._clock)
 
     @property
-    def _shared(self) -> tuple[str, ...]:
+    def _shared_families(self) -> tuple[str, ...]:
         return tuple(name for name in self._families if name != "bank")
 
     @cached_property
     def _memory_rule(self) -> ProjectRule:
-        return _memory_rule(self._settings, self.guarded, lambda: self.keeper)
+        return _build_memory_rule(self._settings, self.guarded, lambda: self.keeper)
 
     @cached_property
-    def _memory_options(self) -> "Options":
-        return _options(self._settings, self._started_at)
+    def _memory_options(self) -> "MemoryOptions":
+        return _build_memory_options(self._settings, self._started_at)
 
     @cached_property
     def _history_options(self) -> "HistoryOptions":
-        return _history_options(self._settings, self._memory_rule)
+        return _build_history_options(self._settings, self._memory_rule)
 
-    def _toolset(self, families: Sequence[str], *, only_reads: bool = False) -> Toolset:
-        makers = {name: partial(self._tools_of, name, only_reads) for name in families}
-        return LateToolset(makers, FAMILY_OF)
+    def _build_toolset(self, families: Sequence[str], *, only_reads: bool = False) -> Toolset:
+        makers = {name: partial(self._list_tools, name, only_reads) for name in families}
+        return LateToolset(makers, TOOL_FAMILIES)
 
-    def _tools_of(self, family: str, only_reads: bool) -> list[Tool]:
+    def _list_tools(self, family: str, only_reads: bool) -> list[Tool]:
         if family not in self._made:
             makers = {
-                "memories": lambda: self.memories.tools(),
-                "graph": lambda: _graph_tools(
+                "memories": lambda: self.memories.list_tools(),
+                "graph": lambda: _list_graph_tools(
                     self._settings, self.library, self.guarded, self.choice, self._clock
                 ),
-                "history": self._history_tools,
-                "bank": self._bank_tools,
+                "history": self._list_history_tools,
+                "bank": self._list_bank_tools,
             }
             self._made[family] = makers[family]()
         # switch_project writes nothing but what the session remembers.
-        return [item for item in self._made[family] if item.only_reads or not only_reads]
+        return [item for item in self._made[family] if item.is_read_only or not only_reads]
 
-    def _history_tools(self) -> list[Tool]:
-        from everkept.accounts.account_library import OwnersPeers
+    def _list_history_tools(self) -> list[Tool]:
+        from everkept.accounts.account_library import OwnerPeers
         from everkept.families.history.toolset import HistoryTools
         from everkept.families.history.unified_search import UnifiedSearch
 
         library, indexer, clock = self.guarded, self.indexer, self._clock
         options = self._history_options
-        finders = _finders(library, self._memory_rule, self.memories, self.bank)
+        finders = _build_finders(library, self._memory_rule, self.memories, self.bank)
         unified = UnifiedSearch(library, finders, indexer, clock, options)
-        peers = OwnersPeers(self._settings.data_dir)
+        peers = OwnerPeers(self._settings.data_dir)
         family = HistoryTools(library, indexer, self.searches, clock, options, unified, peers)
-        return family.tools()
+        return family.list_tools()
 
-    def _bank_tools(self) -> list[Tool]:
-        from everkept.app.bank import bank_tools
+    def _list_bank_tools(self) -> list[Tool]:
+        from everkept.app.bank import list_bank_tools
 
-        return [] if self.bank is None else bank_tools(self._settings, self.bank)
+        return [] if self.bank is None else list_bank_tools(self._settings, self.bank)
 
-    def _memory_documents(self) -> "Resources":
+    def _build_memory_resources(self) -> "Resources":
         from everkept.app.resources import MemoryResources
 
         return MemoryResources(
             self.memories, self._memory_rule, self.guarded, self._memory_options, self.searches
         )
 
-    def _graph_documents(self) -> "Resources":
+    def _build_graph_resources(self) -> "Resources":
         from everkept.app.resources import GraphResources
 
-        return GraphResources(self.guarded, self.choice, _graph_document(self._settings))
+        return GraphResources(self.guarded, self.choice, _get_graph_renderer(self._settings))
 
-    def _bank_documents(self, bank: "BankParts") -> "Resources":
+    def _build_bank_resources(self, bank: "BankParts") -> "Resources":
         from everkept.app.bank import BankResources
 
         return BankResources(bank.family.banks, self._clock)
 
 
-def _numbered_here(settings: Settings) -> "NumberedHere":
-    from everkept.app.engines import nothing_numbered_here
+def _get_pending_reader(settings: Settings) -> "ReadPendingChanges":
+    from everkept.app.engines import read_no_changes
 
-    standby = standby_of(settings)
-    return nothing_numbered_here if standby is None else standby.numbered_here
+    standby = find_standby(settings)
+    return read_no_changes if standby is None else standby.read_pending_changes
 
 
-def _embedder(settings: Settings) -> Embedder | None:
+def _build_embedder(settings: Settings) -> Embedder | None:
     if settings.embedding_model == "none":
         return None
     from everkept.embedders.cached import CachedEmbedder
@@ -346,10 +346,10 @@ def _embedder(settings: Settings) -> Embedder | None:
     return CachedEmbedder(OnnxEmbedder())
 
 
-def _options(settings: Settings, started_at: int) -> "Options":
-    from everkept.families.memories.model import Options
+def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions":
+    from everkept.families.memories.model import MemoryOptions
 
-    return Options(
+    return MemoryOptions(
         mask_secrets=settings.mask_secrets,
         max_per_session=settings.max_memories_per_session,
         time_limit=settings.recall_time_limit,
@@ -360,22 +360,22 @@ def _options(settings: Settings, started_at: int) -> "Options":
     )
 
 
-def _working_folder(settings: Settings) -> Path | None:
+def _find_working_folder(settings: Settings) -> Path | None:
     """A client of HTTP works in a folder of its own, so ours is none of its, unless it is named."""
     return settings.path if settings.transport == "stdio" or settings.project == AUTO else None
 
 
-def _graph_document(settings: Settings) -> "Render":
+def _get_graph_renderer(settings: Settings) -> "Render":
     if settings.dialect == "server-memory":
-        from everkept.families.graph.server_memory import whole_graph
+        from everkept.families.graph.server_memory import read_whole_graph
 
-        return whole_graph
-    from everkept.families.graph.graph import graph_page
+        return read_whole_graph
+    from everkept.families.graph.graph import read_graph_page
 
-    return lambda store: graph_page(store, limit=None, cursor=None)
+    return lambda store: read_graph_page(store, limit=None, cursor=None)
 
 
-def _graph_rule(settings: Settings, library: Library) -> ProjectRule:
+def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:
     if settings.project == AUTO:
         return ProjectRule(library, workspace=settings.path)
     if settings.dialect == "server-memory":
@@ -383,39 +383,39 @@ def _graph_rule(settings: Settings, library: Library) -> ProjectRule:
     return ProjectRule(library, configured=settings.project)
 
 
-def _memory_rule(
-    settings: Settings, library: GuardedLibrary, keeper: "Callable[[], Keeper]"
+def _build_memory_rule(
+    settings: Settings, library: GuardedLibrary, keeper: "Callable[[], Maintenance]"
 ) -> ProjectRule:
     """Memories always have a project; where none is configured, it is the working folder's."""
 
     def meet(store: RecordStore) -> None:
-        keeper().meet(store, library.home())
+        keeper().register_store(store, library.find_private_store())
 
     if settings.project not in (None, AUTO):
         return ProjectRule(library, configured=settings.project, on_open=meet)
     # Like the home folder, no folder at all is no workspace.
-    folder = _working_folder(settings) or Path.home()
+    folder = _find_working_folder(settings) or Path.home()
     return ProjectRule(library, workspace=folder, on_open=meet)
 
 
-def _graph_tools(
+def _list_graph_tools(
     settings: Settings, library: Library, guarded: Library, choice: ProjectRule, clock: Clock
 ) -> list[Tool]:
     mask = settings.mask_secrets
     if settings.dialect == "server-memory":
         from everkept.families.graph.server_memory import ServerMemoryTools
 
-        return ServerMemoryTools(choice, clock, mask=mask).tools()
-    from everkept.accounts.grants import accesses
+        return ServerMemoryTools(choice, clock, mask=mask).list_tools()
+    from everkept.accounts.grants import read_access_levels
     from everkept.families.graph.toolset import GraphTools, ProjectTools
 
-    projects = ProjectTools(guarded, choice, partial(accesses, library))
+    projects = ProjectTools(guarded, choice, partial(read_access_levels, library))
     graph = GraphTools(choice, clock, mask=mask)
-    return [*projects.tools(), *graph.tools()]
+    return [*projects.list_tools(), *graph.list_tools()]
 
 
-def _history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
-    from everkept.core.projects import key_of_workspace
+def _build_history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
+    from everkept.core.projects import find_workspace_key
     from everkept.families.history.model import HistoryOptions
 
     return HistoryOptions(
@@ -426,36 +426,36 @@ def _history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
         time_limit=settings.recall_time_limit,
         session_id=settings.session_id if settings.transport == "stdio" else None,
         zone=LocalZone(),
-        workspace=key_of_workspace,
-        switched_off=rule.switched_off,
+        workspace=find_workspace_key,
+        switched_off=rule.find_off_name,
     )
 
 
-def _finders(
+def _build_finders(
     library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
 ) -> "list[Finder]":
     """What a search over everything asks beside past conversations."""
-    from everkept.accounts.account_library import OwnersFinder
+    from everkept.accounts.account_library import OwnerFinder
     from everkept.app.search import BankFinder, GraphFinder, MemoryFinder
 
     finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
     if bank is not None:
         family = bank.family
         of_bank = BankFinder(family.sections, family.banks, family.records)
-        finders.append(OwnersFinder(of_bank))
+        finders.append(OwnerFinder(of_bank))
     return finders
 
 
-def _transcripts(known: Sequence[str]) -> "Transcripts":
+def _build_transcripts(known: Sequence[str]) -> "Transcripts":
     from everkept.transcripts.discovery import MachineTranscripts
-    from everkept.transcripts.source_programs import client_folders
+    from everkept.transcripts.source_programs import get_client_folders
 
-    folders = client_folders(client_environment(), Path.home(), sys.platform)
+    folders = get_client_folders(read_client_environment(), Path.home(), sys.platform)
     return MachineTranscripts(folders, known)
 
 
-def _families(settings: Settings) -> tuple[str, ...]:
+def _list_families(settings: Settings) -> tuple[str, ...]:
     """Those of our own."""
     if settings.dialect == "server-memory":
         return ("graph",)
-    return tuple(name for name in chosen_toolsets(settings) if name != GATEWAY)
+    return tuple(name for name in choose_toolsets(settings) if name != GATEWAY)

@@ -10,32 +10,32 @@ from subprocess import list2cmdline
 from typing import Any
 
 from everkept.core.disk import make_folder, replace
-from everkept.core.library import Condition, PassingLibrary
+from everkept.core.library import Condition, ForwardingLibrary
 from everkept.core.ports import Library
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.errors import InvalidInput, Refused, Unavailable
 from everkept.settings import (
     REPLICA,
     Settings,
-    is_server,
+    find_server_engine,
+    get_standby_folder,
+    get_surreal_folder,
+    is_on_server,
     keep_surreal_commits,
-    load,
-    server_engine,
-    standby_folder,
-    surreal_folder,
+    read_settings,
 )
-from everkept.settings.model import USUAL_NAMES
+from everkept.settings.model import DEFAULT_NAMES
 from everkept.values import Value
 
-HINT = (
+ADDRESS_HINT = (
     "It can be sqlite:FOLDER, surreal:FOLDER, or the address of a server such as "
     "ws://127.0.0.1:8000 (SurrealDB) or postgresql://127.0.0.1:5432/everkept."
 )
-_FOLDERS = ("sqlite", "surreal")
+_FOLDER_ENGINES = ("sqlite", "surreal")
 _FLAG = "--database-url"
 
 
-def settings_of(
+def load_address_settings(
     address: str,
     flags: Mapping[str, Any],
     environment: Mapping[str, str] | None = None,
@@ -47,29 +47,29 @@ def settings_of(
     A mistake in it is told with the option that it was `named_by`.
     """
     kind, _, rest = address.partition(":")
-    if engine := server_engine(kind):
+    if engine := find_server_engine(kind):
         place = {"engine": engine, "database_url": address}
         try:
-            return load({**flags, **place}, environment)
+            return read_settings({**flags, **place}, environment)
         except (InvalidInput, Refused) as error:
-            raise _named(error, named_by) from None
-    if kind in _FOLDERS and rest.strip():
+            raise _with_flag(error, named_by) from None
+    if kind in _FOLDER_ENGINES and rest.strip():
         place = {
             "engine": kind,
             "deployment_mode": "embedded-file",
             "data_dir": Path(rest).expanduser(),
             "database_url": None,
         }
-        return load({**flags, **place}, environment)
+        return read_settings({**flags, **place}, environment)
     raise InvalidInput(
         f"{address!r} names no place that everything can be kept in.",
-        hint=HINT,
+        hint=ADDRESS_HINT,
         argument=named_by,
         value=address,
     )
 
 
-def _named(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:
+def _with_flag(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:
     """Of an address, settings know only the option that all commands have."""
     if error.facts.get("argument") != _FLAG:
         return error
@@ -77,24 +77,24 @@ def _named(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:
     return type(error)(message, hint=error.hint, **{**error.facts, "argument": flag})
 
 
-def name_of(settings: Settings) -> str:
+def format_place(settings: Settings) -> str:
     """The place that settings name, as the address that would name it."""
     if settings.engine == "postgres":
         return f"{settings.database_url} ({settings.namespace})"
-    if is_server(settings):
+    if is_on_server(settings):
         return f"{settings.database_url} ({settings.namespace}/{settings.database})"
     if settings.deployment_mode == "embedded-memory":
         return "memory"
     return f"{settings.engine}:{settings.data_dir}"
 
 
-def address_in(name: str) -> str:
+def parse_address(name: str) -> str:
     """Of such a name what a command takes."""
     kind = name.partition(":")[0]
-    return name.partition(" (")[0] if server_engine(kind) else name
+    return name.partition(" (")[0] if find_server_engine(kind) else name
 
 
-class DeferredLibrary(PassingLibrary):
+class DeferredLibrary(ForwardingLibrary):
     """The library that `make` returns; until then its condition is `condition`."""
 
     def __init__(self, make: Callable[[], Library], condition: Condition) -> None:
@@ -110,18 +110,18 @@ class DeferredLibrary(PassingLibrary):
         if self._made is not None:
             await self._made.close()
 
-    async def _reached(self) -> Library:
+    async def _reach_library(self) -> Library:
         if self._made is None:
             self._made = self._make()
         return self._made
 
 
 # Notes in a copy, until all is there: where it is copied from, and the ids of what was brought.
-UNDER_WAY = "migration.from"
-BROUGHT = "migration.brought"
+MIGRATION_ORIGIN_NOTE = "migration.from"
+MIGRATION_COPIED_NOTE = "migration.brought"
 
 
-class FinishedLibrary(PassingLibrary):
+class FinishedLibrary(ForwardingLibrary):
     """A library that refuses every call as long as it is an unfinished copy.
 
     The first call looks whether it is, and then runs `on_first`.
@@ -142,14 +142,17 @@ class FinishedLibrary(PassingLibrary):
     async def close(self) -> None:
         await self._library.close()
 
-    async def _reached(self) -> Library:
+    async def _reach_library(self) -> Library:
         if not self._is_seen:
-            await self._look()
+            await self._expect_finished()
         return self._library
 
-    async def _look(self) -> None:
-        if origin := await self._library.note(UNDER_WAY):
-            command = f"everkept migrate --from {_quoted(origin)} --to {_quoted(self._name)}"
+    async def _expect_finished(self) -> None:
+        if origin := await self._library.get_note(MIGRATION_ORIGIN_NOTE):
+            command = (
+                f"everkept migrate --from {_quote_address(origin)} --to "
+                f"{_quote_address(self._name)}"
+            )
             raise Refused(
                 f"{self._name} holds an unfinished copy of {origin}, and is not used before that "
                 "is finished.",
@@ -159,11 +162,11 @@ class FinishedLibrary(PassingLibrary):
         self._is_seen = True
 
 
-def _quoted(name: str) -> str:
-    return quote(address_in(name))
+def _quote_address(name: str) -> str:
+    return quote(parse_address(name))
 
 
-class Numbered(Value):
+class PendingChange(Value):
     """A change that waits for its database, which will give it another number than it has here."""
 
     project_id: str | None  # None: it belongs to none
@@ -172,19 +175,21 @@ class Numbered(Value):
     tool: str
 
 
-NumberedHere = Callable[[], Awaitable[Sequence[Numbered]]]
+ReadPendingChanges = Callable[[], Awaitable[Sequence[PendingChange]]]
 
 
-async def nothing_numbered_here() -> Sequence[Numbered]:
+async def read_no_changes() -> Sequence[PendingChange]:
     """Where the database cannot be away."""
     return ()
 
 
-JOURNAL = "journal.db"
-ADDRESS = "address"  # the file that tells which database a folder stands in for
-PATIENCE = 2.0  # seconds that a write waits for a database that has just gone
-_OF_CMD = frozenset("&|<>^()%!,;=")  # what cmd.exe takes for its own outside quotation marks
-WRITING_PATIENCE = 5.0  # seconds that one program waits for others to write to the same server
+JOURNAL_FILE = "journal.db"
+ADDRESS_FILE = "address"  # the file that tells which database a folder stands in for
+WRITE_WAIT_SECONDS = 2.0  # seconds that a write waits for a database that has just gone
+_CMD_CHARACTERS = frozenset(
+    "&|<>^()%!,;="
+)  # what cmd.exe takes for its own outside quotation marks
+WRITE_LOCK_SECONDS = 5.0  # seconds that one program waits for others to write to the same server
 
 
 def make_library(
@@ -192,7 +197,7 @@ def make_library(
     clock: Clock,
     *,
     standing_by: bool = True,
-    patience: float = PATIENCE,
+    patience: float = WRITE_WAIT_SECONDS,
     on_return: Callable[[], None] = lambda: None,
     founds: bool = True,
 ) -> Library:
@@ -203,27 +208,27 @@ def make_library(
     that is not there, for who only reads. `patience` is how long a write waits for one that has
     just gone, and `on_return` is called when one is back.
     """
-    waiting = Waiting(patience, on_return) if standing_by else None
-    library = _library(settings, clock, waiting, founds=founds)
+    waiting = FailoverOptions(patience, on_return) if standing_by else None
+    library = _build_library(settings, clock, waiting, founds=founds)
     if not standing_by or settings.deployment_mode == "embedded-memory":
         return library
-    standby = standby_of(settings)
+    standby = find_standby(settings)
 
     async def on_first() -> None:
         if standby is not None:
-            standby.label(name_of(settings), settings.database_user or "")
+            standby.label(format_place(settings), settings.database_user or "")
 
-    return FinishedLibrary(library, name_of(settings), on_first)
+    return FinishedLibrary(library, format_place(settings), on_first)
 
 
-def _library(
-    settings: Settings, clock: Clock, waiting: "Waiting | None", *, founds: bool
+def _build_library(
+    settings: Settings, clock: Clock, waiting: "FailoverOptions | None", *, founds: bool
 ) -> Library:
     if settings.engine == "surreal":
-        return _surreal(settings, clock, waiting)
+        return _build_surreal(settings, clock, waiting)
     if settings.engine == "postgres":
-        served = _postgres(settings, clock, founds=founds)
-        return served if waiting is None else _standing_by(settings, clock, served, waiting)
+        served = _build_postgres(settings, clock, founds=founds)
+        return served if waiting is None else _add_standby(settings, clock, served, waiting)
     if settings.deployment_mode == "embedded-memory":
         from everkept.engines.memory.library import MemoryLibrary
 
@@ -238,18 +243,18 @@ def _library(
     )
 
 
-class Waiting(Value):
+class FailoverOptions(Value):
     """What becomes of calls while a database is away."""
 
     patience: float
     on_return: Callable[[], None]
 
-    def told(self, condition: Condition) -> None:
+    def handle_condition(self, condition: Condition) -> None:
         if condition.status == "connected":
             self.on_return()
 
 
-class Standby(Value):
+class StandbyFolder(Value):
     """Where is kept what a database that is away would have: last seen, and yet to be written."""
 
     folder: Path
@@ -260,7 +265,7 @@ class Standby(Value):
 
     @property
     def journal(self) -> Path:
-        return self.folder / JOURNAL
+        return self.folder / JOURNAL_FILE
 
     @property
     def address(self) -> str:
@@ -275,7 +280,7 @@ class Standby(Value):
     @property
     def _label(self) -> tuple[str, str]:
         try:
-            lines = (self.folder / ADDRESS).read_text(encoding="utf-8").strip().splitlines()
+            lines = (self.folder / ADDRESS_FILE).read_text(encoding="utf-8").strip().splitlines()
         except (OSError, UnicodeDecodeError):
             lines = []
         address, user = (*lines, "", "")[:2]
@@ -287,9 +292,9 @@ class Standby(Value):
             return
         with suppress(OSError):  # a help, and no reason to refuse anything
             make_folder(self.folder)
-            replace(self.folder / ADDRESS, f"{address}\n{user}".rstrip().encode() + b"\n")
+            replace(self.folder / ADDRESS_FILE, f"{address}\n{user}".rstrip().encode() + b"\n")
 
-    async def counts(self) -> tuple[int, int]:
+    async def count_writes(self) -> tuple[int, int]:
         """How many writes wait, and how many are set aside; nothing is made for it."""
         if not self.journal.exists():
             return 0, 0
@@ -297,23 +302,25 @@ class Standby(Value):
 
         journal = Journal(self.journal)
         try:
-            return journal.counts()
+            return journal.count_writes()
         finally:
             await journal.close()
 
-    async def numbered_here(self) -> Sequence[Numbered]:
+    async def read_pending_changes(self) -> Sequence[PendingChange]:
         """Commits that wait, with the numbers of the copy: the database's will be others."""
         if not self.journal.exists():
             return []
         from everkept.engines.standby.journal import Journal
-        from everkept.engines.standby.journal_acts import Commit, project_of
+        from everkept.engines.standby.journal_acts import Commit, parse_project_id
 
-        journal, found = Journal(self.journal), list[Numbered]()
+        journal, found = Journal(self.journal), list[PendingChange]()
         try:
             last = 0
-            while page := await journal.pending(after=last):
+            while page := await journal.list_pending(after=last):
                 found += [
-                    Numbered(project_of(act.store), entry.local_seq, act.batch.at, act.batch.tool)
+                    PendingChange(
+                        parse_project_id(act.store), entry.local_seq, act.batch.at, act.batch.tool
+                    )
                     for entry in page
                     if isinstance(act := entry.act, Commit) and entry.local_seq is not None
                 ]
@@ -323,7 +330,7 @@ class Standby(Value):
         return found
 
 
-class Left(Value):
+class StrandedWrites(Value):
     """Writes that wait for another database than the one in use."""
 
     address: str
@@ -342,68 +349,70 @@ class Left(Value):
     @property
     def hint(self) -> str:
         """Commands that run as they are, but for the password and what settings name otherwise."""
-        url = address_in(self.address) if self.address else "ADDRESS"
+        url = parse_address(self.address) if self.address else "ADDRESS"
         flags = ["--data-dir", str(Path(self.folder).parent.parent), "--database-url", url]
         flags += ["--database-user", self.user] if self.user else []
-        variables = _variables(self.address, has_user=bool(self.user))
+        variables = _list_variables(self.address, has_user=bool(self.user))
         said = f"With {' and '.join(variables)} set, " if variables else ""
-        where = typed(flags, sys.platform)
+        where = format_command(flags, sys.platform)
         return (
             f"{said}`everkept status {where}` brings over what waits, and "
             f"`everkept journal {where}` shows it"
         )
 
 
-def typed(words: Sequence[str], platform: str) -> str:
+def format_command(words: Sequence[str], platform: str) -> str:
     """As they are typed in the shell of the platform: on Windows that is cmd.exe."""
     if platform != "win32":
         return join(words)
     plain = [list2cmdline([word]) for word in words]
     return " ".join(
-        f'"{word}"' if word == said and _OF_CMD.intersection(word) else said
+        f'"{word}"' if word == said and _CMD_CHARACTERS.intersection(word) else said
         for word, said in zip(words, plain, strict=True)
     )
 
 
-def _variables(name: str, *, has_user: bool) -> list[str]:
+def _list_variables(name: str, *, has_user: bool) -> list[str]:
     """What no option says of a place with that name."""
     inside = name.partition(" (")[2].removesuffix(")").split("/")
-    named = zip(USUAL_NAMES.items(), inside, strict=False)
+    named = zip(DEFAULT_NAMES.items(), inside, strict=False)
     said = [f"EVERKEPT_{key.upper()}={value}" for (key, usual), value in named if value != usual]
     return [*said, *(["EVERKEPT_DATABASE_PASSWORD"] if has_user else [])]
 
 
-async def left_elsewhere(settings: Settings) -> list[Left]:
+async def find_stranded_writes(settings: Settings) -> list[StrandedWrites]:
     """Of databases that were used before: nobody would ask for it otherwise."""
-    own, found = standby_folder(settings), list[Left]()
-    for journal in sorted(own.parent.glob(f"*/{JOURNAL}")):
-        standby = Standby(journal.parent)
-        if standby.folder == own and is_server(settings):
+    own, found = get_standby_folder(settings), list[StrandedWrites]()
+    for journal in sorted(own.parent.glob(f"*/{JOURNAL_FILE}")):
+        standby = StandbyFolder(journal.parent)
+        if standby.folder == own and is_on_server(settings):
             continue
-        waiting, aside = await standby.counts()
+        waiting, aside = await standby.count_writes()
         if waiting or aside:
-            found.append(Left(standby.address, str(standby.folder), waiting, aside, standby.user))
+            found.append(
+                StrandedWrites(standby.address, str(standby.folder), waiting, aside, standby.user)
+            )
     return found
 
 
-def standby_of(settings: Settings) -> Standby | None:
+def find_standby(settings: Settings) -> StandbyFolder | None:
     """None where what everything is kept in cannot be away."""
-    return Standby(standby_folder(settings)) if is_server(settings) else None
+    return StandbyFolder(get_standby_folder(settings)) if is_on_server(settings) else None
 
 
 def _expect_installed(engine: str, package: str) -> None:
     """Each engine has an extra of its own name."""
     if find_spec(package) is None:
-        from everkept.core.runtime import install_hint
+        from everkept.core.runtime import format_install_hint
 
         raise Unavailable(
             f"The engine {engine} needs the package {package}, which is not installed.",
-            hint=install_hint(engine),
+            hint=format_install_hint(engine),
             engine=engine,
         )
 
 
-def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
+def _build_postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
     _expect_installed("postgres", "psycopg")
     place = settings.database_url or ""
 
@@ -424,16 +433,16 @@ def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
     return DeferredLibrary(make, Condition("postgres", settings.deployment_mode, place=place))
 
 
-def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:
+def _build_surreal(settings: Settings, clock: Clock, waiting: "FailoverOptions | None") -> Library:
     _expect_installed("surreal", "surrealdb")
     keep_surreal_commits()
     from everkept.engines.surreal.library import SurrealLibrary
 
-    if not is_server(settings):
+    if not is_on_server(settings):
         from everkept.engines.surreal.drivers import EmbeddedConnection
 
         in_memory = settings.deployment_mode == "embedded-memory"
-        folder = None if in_memory else surreal_folder(settings)
+        folder = None if in_memory else get_surreal_folder(settings)
         return SurrealLibrary(
             EmbeddedConnection(folder, settings.namespace, time_limit=settings.database_timeout),
             database=settings.database,
@@ -441,18 +450,20 @@ def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Lib
             place=str(folder or ""),
             clock=clock,
         )
-    served = _served(settings, clock)
-    return served if waiting is None else _standing_by(settings, clock, served, waiting)
+    served = _build_surreal_server(settings, clock)
+    return served if waiting is None else _add_standby(settings, clock, served, waiting)
 
 
-def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "Waiting") -> Library:
+def _add_standby(
+    settings: Settings, clock: Clock, primary: Library, waiting: "FailoverOptions"
+) -> Library:
     """A database that may go away, with what stands in for it then."""
-    from everkept.accounts.grants import rights_of
+    from everkept.accounts.grants import read_rights
     from everkept.engines.sqlite.library import SqliteLibrary
     from everkept.engines.standby.journal import Journal
     from everkept.engines.standby.library import StandbyLibrary
 
-    standby = Standby(standby_folder(settings))
+    standby = StandbyFolder(get_standby_folder(settings))
     replica = SqliteLibrary(standby.replica, clock=clock, synchronous=settings.synchronous)
     return StandbyLibrary(
         primary,
@@ -460,25 +471,25 @@ def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "W
         Journal(standby.journal),
         clock=clock,
         patience=waiting.patience,
-        on_change=waiting.told,
-        rights_of=rights_of,
+        on_change=waiting.handle_condition,
+        rights_of=read_rights,
     )
 
 
-def _served(settings: Settings, clock: Clock) -> Library:
+def _build_surreal_server(settings: Settings, clock: Clock) -> Library:
     from everkept.core.locks import WaitingLock
     from everkept.engines.surreal.drivers import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
 
     address = settings.database_url or ""
-    folder = standby_folder(settings)
+    folder = get_standby_folder(settings)
     connection = SocketConnection(
         address,
         settings.namespace,
         Credentials(settings.database_user or "", settings.database_password or ""),
         time_limit=settings.database_timeout,
         ca=settings.database_ca,
-        turns=WaitingLock(folder / "server.lock", "A write", WRITING_PATIENCE).exclusive,
+        turns=WaitingLock(folder / "server.lock", "A write", WRITE_LOCK_SECONDS).hold_async,
     )
     return SurrealLibrary(
         connection,
@@ -489,19 +500,19 @@ def _served(settings: Settings, clock: Clock) -> Library:
     )
 
 
-def empty_library(settings: Settings) -> Library | None:
+def build_empty_library(settings: Settings) -> Library | None:
     """One that makes no file; None where something is stored, or where it is in no files here."""
-    if settings.deployment_mode != "embedded-file" or _holds_files(settings):
+    if settings.deployment_mode != "embedded-file" or _has_files(settings):
         return None
     from everkept.engines.memory.library import MemoryLibrary
 
     # What it says of itself is what the engine would, which has not been asked for anything.
-    return MemoryLibrary(condition=make_library(settings, now).condition)
+    return MemoryLibrary(condition=make_library(settings, read_clock).condition)
 
 
-def _holds_files(settings: Settings) -> bool:
+def _has_files(settings: Settings) -> bool:
     if settings.engine == "surreal":
-        folder = surreal_folder(settings)
+        folder = get_surreal_folder(settings)
         return folder.is_dir() and any(folder.iterdir())
     places = (settings.data_dir / part for part in (".", "projects", "archive"))
     return any(any(place.glob("*.db")) for place in places)

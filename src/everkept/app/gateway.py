@@ -10,20 +10,20 @@ from typing import Any, Protocol
 
 from everkept.app import gateway_file
 from everkept.app.gateway_file import refuse_clashes
-from everkept.core.mcp import JSON, Reach, Upstream
-from everkept.core.sessions import Call, Report
+from everkept.core.mcp import JSON, Upstream, UpstreamSettings
+from everkept.core.sessions import Report, ToolCall
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, UpstreamUnavailable, visible
+from everkept.errors import EverkeptError, UpstreamUnavailable, escape_name
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from everkept.families.gateway.toolset import GatewayTools
-from everkept.settings import Settings, gateway_target, upstream_environment
-from everkept.tools.tool import Result, Tool, Toolset, combined, filtered
+from everkept.settings import Settings, get_gateway_path, read_upstream_environment
+from everkept.tools.tool import Tool, ToolResult, Toolset, combine, select_tools
 from everkept.values import Value, replace
 
 log = logging.getLogger(__name__)
 
 
-class Passing:
+class PassedTools:
     """Asked for anew each time; what a server said last stands while it does not answer.
 
     Where two have a tool of one name, it is that of the server which stands first in the file.
@@ -53,35 +53,37 @@ class Passing:
     def upstreams(self) -> list[str]:
         return list(self._ways)
 
-    def tools(self) -> list[Tool]:
+    def list_tools(self) -> list[Tool]:
         taken = set(self._taken)
         kept: list[Tool] = []
         for upstream in self._ways:
             for tool in self._listed.get(upstream, []):
                 if tool.name in taken:
-                    self._tell_clash(upstream, tool.name)
+                    self._log_clash(upstream, tool.name)
                 else:
                     taken.add(tool.name)
                     kept.append(tool)
         return kept
 
-    async def look(self, upstream: str, patience: float | None) -> bool:
+    async def refresh(self, upstream: str, patience: float | None) -> bool:
         """Whether the tools are others now. TimeoutError where it takes longer than that."""
-        before = _tool_listings(self.tools())
+        before = _list_definitions(self.list_tools())
         try:
             async with asyncio.timeout(patience):
-                listed = await self._family.passed_tools(upstream)
+                listed = await self._family.list_passed_tools(upstream)
         except TimeoutError:
-            self._fail(upstream, UpstreamUnavailable(upstream, "has not listed its tools yet."))
+            self._note_failure(
+                upstream, UpstreamUnavailable(upstream, "has not listed its tools yet.")
+            )
             raise
         except EverkeptError as error:
-            self._fail(upstream, error)
+            self._note_failure(upstream, error)
             return False
         self.failures.pop(upstream, None)
         self._listed[upstream] = [self._made(tool) for tool in listed]
-        return _tool_listings(self.tools()) != before
+        return _list_definitions(self.list_tools()) != before
 
-    def failure_behind(self, name: str) -> EverkeptError | None:
+    def find_failure(self, name: str) -> EverkeptError | None:
         """Why a name is unknown that a server might have which never said what it has."""
         for upstream, way in self._ways.items():
             failure = self.failures.get(upstream)
@@ -90,30 +92,30 @@ class Passing:
                 return failure
         return None
 
-    def _fail(self, upstream: str, error: EverkeptError) -> None:
+    def _note_failure(self, upstream: str, error: EverkeptError) -> None:
         if upstream not in self.failures:
-            log.warning("gateway: tools of %s: %s", upstream, visible(str(error)))
+            log.warning("gateway: tools of %s: %s", upstream, escape_name(str(error)))
         self.failures[upstream] = error
 
-    def _tell_clash(self, upstream: str, name: str) -> None:
+    def _log_clash(self, upstream: str, name: str) -> None:
         if (upstream, name) not in self._told:
             self._told.add((upstream, name))
             log.warning(
                 "gateway: %s of %s is not offered: there is a tool of that name; "
                 "a `prefix` tells them apart",
-                visible(name),
+                escape_name(name),
                 upstream,
             )
 
 
-def _tool_listings(tools: Sequence[Tool]) -> list[JSON | None]:
+def _list_definitions(tools: Sequence[Tool]) -> list[JSON | None]:
     return [tool.listing for tool in tools]
 
 
-class Busy:
+class CountedUpstream:
     """An upstream that knows how many calls it has, and ends after the last."""
 
-    def __init__(self, reach: Reach, upstream: Upstream) -> None:
+    def __init__(self, reach: UpstreamSettings, upstream: Upstream) -> None:
         self.reach = reach
         self._upstream = upstream
         self._calls = 0
@@ -127,8 +129,8 @@ class Busy:
     def start(self) -> None:
         self._upstream.start()
 
-    async def tools(self) -> list[JSON]:
-        return await self._upstream.tools()
+    async def list_tools(self) -> list[JSON]:
+        return await self._upstream.list_tools()
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
@@ -156,30 +158,40 @@ class Busy:
         await self._upstream.close()
 
 
-FAULTY = "The gateway's file has a fault: tell the user to run `everkept gateway check`."
-INTERVAL = 1.0  # seconds between two looks at the file
-PAUSES = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between looks at what a server has
-LISTING = 5.0  # seconds that a list of tools waits for servers that are passed through
+FAULT_INSTRUCTIONS = (
+    "The gateway's file has a fault: tell the user to run `everkept gateway check`."
+)
+WATCH_SECONDS = 1.0  # seconds between two looks at the file
+REFRESH_PAUSES_SECONDS = (
+    0.2,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    15.0,
+    30.0,
+)  # seconds between looks at what a server has
+LISTING_SECONDS = 5.0  # seconds that a list of tools waits for servers that are passed through
 
-Open = Callable[[Reach], Upstream]
+OpenUpstream = Callable[[UpstreamSettings], Upstream]
 
 
-class Counting(Protocol):
+class CallCounter(Protocol):
     """Where calls are counted."""
 
     def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None: ...
 
 
-class _Served(Value):
+class _ServedConfig(Value):
     """What one state of the file came to."""
 
     config: GatewayConfig
-    upstreams: Mapping[str, Busy]
+    upstreams: Mapping[str, CountedUpstream]
     mapped: list[Tool]
-    passing: Passing
+    passing: PassedTools
 
-    def tools(self) -> list[Tool]:
-        return [*self.mapped, *self.passing.tools()]
+    def list_tools(self) -> list[Tool]:
+        return [*self.mapped, *self.passing.list_tools()]
 
 
 class Gateway:
@@ -191,8 +203,8 @@ class Gateway:
     def __init__(
         self,
         path: Path,
-        open_upstream: Open,
-        counting: Counting,
+        open_upstream: OpenUpstream,
+        counting: CallCounter,
         clock: Clock,
         taken: Callable[[], Collection[str]] = tuple,
     ) -> None:
@@ -203,8 +215,8 @@ class Gateway:
         self._counting = counting
         self._clock = clock
         self._taken = taken
-        self._served: _Served | None = None
-        self._seen: gateway_file.State | None = None
+        self._served: _ServedConfig | None = None
+        self._seen: gateway_file.GatewayFileState | None = None
         self._is_loaded = False
         self._is_welcome = False
         self._revision = 0
@@ -218,7 +230,7 @@ class Gateway:
         """What its file has to say to assistants, or that there is something wrong with it."""
         self._load_once()
         if self.fault is not None:
-            return FAULTY
+            return FAULT_INSTRUCTIONS
         return self._served.config.instructions if self._served else None
 
     @property
@@ -226,9 +238,9 @@ class Gateway:
         """Why servers that are passed through did not say what they have, by name."""
         return self._served.passing.failures if self._served else {}
 
-    def failure_behind(self, name: str) -> EverkeptError | None:
+    def find_failure(self, name: str) -> EverkeptError | None:
         """Why a tool is not there, where it may be one of a server that never answered."""
-        return self._served.passing.failure_behind(name) if self._served else None
+        return self._served.passing.find_failure(name) if self._served else None
 
     def check(self) -> None:
         """Raises what is wrong with the file."""
@@ -236,29 +248,31 @@ class Gateway:
         if self.fault is not None:
             raise self.fault
 
-    def tools(self) -> list[Tool]:
+    def list_tools(self) -> list[Tool]:
         """Those that are known now."""
         self._load_once()
-        return self._served.tools() if self._served else []
+        return self._served.list_tools() if self._served else []
 
-    def beside(self, own: Toolset, *, only_reads: bool) -> Toolset:
+    def combine_tools(self, own: Toolset, *, only_reads: bool) -> Toolset:
         """Our own tools, and then those of the gateway."""
         self._load_once()
         known = self._joined.get(only_reads)
         if known is None or known[0] != self._revision:
-            tools = self.tools()
-            offered = filtered(tools, lambda tool: tool.only_reads) if only_reads else tools
-            known = self._joined[only_reads] = (self._revision, combined(own, offered))
+            tools = self.list_tools()
+            offered = select_tools(tools, lambda tool: tool.is_read_only) if only_reads else tools
+            known = self._joined[only_reads] = (self._revision, combine(own, offered))
         return known[1]
 
-    async def refresh(self, patience: float | None = LISTING) -> None:
+    async def refresh(self, patience: float | None = LISTING_SECONDS) -> None:
         """Asks the servers that are passed through what they have; one that takes long keeps what
         it had, and listeners are told when it has answered."""
         self._load_once()
         served = self._served
         if served is not None:
             upstreams = served.passing.upstreams
-            await asyncio.gather(*(self._look(served, name, patience) for name in upstreams))
+            await asyncio.gather(
+                *(self._refresh_upstream(served, name, patience) for name in upstreams)
+            )
 
     def start(self, *, at_once: bool) -> None:
         """Watches the file; the servers that are to be there from the start wait for the first
@@ -271,7 +285,7 @@ class Gateway:
         """A client is there that is to have these tools."""
         if not self._is_welcome:
             self._is_welcome = True
-            if self._wants_start():
+            if self._should_start():
                 self._load_once()
                 self._start_upstreams()
 
@@ -293,7 +307,7 @@ class Gateway:
     def _load_once(self) -> None:
         if not self._is_loaded:
             self._is_loaded = True
-            self._seen = gateway_file.state(self.path)
+            self._seen = gateway_file.read_state(self.path)
             self._load()
 
     def _load(self) -> bool:
@@ -303,118 +317,128 @@ class Gateway:
             refuse_clashes(self.path, config, self._taken())
         except EverkeptError as error:
             self.fault = error
-            log.warning("gateway: %s", visible(str(error)))
+            log.warning("gateway: %s", escape_name(str(error)))
             return False
         self.fault = None
         before = self._served
         if before is not None and before.config == config:
             return False
         for warning in warnings:
-            log.info("gateway: %s, %s", self.path, visible(str(warning)))
-        self._served = served = self._serving(config, dict(before.upstreams) if before else {})
+            log.info("gateway: %s, %s", self.path, escape_name(str(warning)))
+        self._served = served = self._build_served(config, dict(before.upstreams) if before else {})
         self._revision += 1
-        return before is None or _listings(before) != _listings(served)
+        return before is None or _list_served_definitions(before) != _list_served_definitions(
+            served
+        )
 
-    def _serving(self, config: GatewayConfig, before: dict[str, Busy]) -> _Served:
+    def _build_served(
+        self, config: GatewayConfig, before: dict[str, CountedUpstream]
+    ) -> _ServedConfig:
         """Servers that are reached as before stay connected."""
-        upstreams: dict[str, Busy] = {}
+        upstreams: dict[str, CountedUpstream] = {}
         for name, each in config.upstreams.items():
             kept = before.get(name)
             if kept is not None and kept.reach == each.reach:
                 upstreams[name] = before.pop(name)
             else:
-                upstreams[name] = Busy(each.reach, self._open(each.reach))
-                upstreams[name].on_tools_changed(lambda name=name: self._look_again(name))
+                upstreams[name] = CountedUpstream(each.reach, self._open(each.reach))
+                upstreams[name].on_tools_changed(lambda name=name: self._schedule_refresh(name))
         for retired in before.values():
             self._spawn(retired.retire(), f"end of upstream {retired.name}")
         family = GatewayTools(config, upstreams)
-        mapped = [self._counted(tool) for tool in family.mapped_tools()]
+        mapped = [self._wrap_tool(tool) for tool in family.list_mapped_tools()]
         taken = {*self._taken(), *(tool.name for tool in mapped)}
-        return _Served(config, upstreams, mapped, Passing(config, family, taken, self._counted))
+        return _ServedConfig(
+            config, upstreams, mapped, PassedTools(config, family, taken, self._wrap_tool)
+        )
 
-    def _counted(self, tool: Tool) -> Tool:
-        async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
+    def _wrap_tool(self, tool: Tool) -> Tool:
+        async def run(call: ToolCall, arguments: Mapping[str, Any]) -> ToolResult:
             started = time.perf_counter()
             try:
                 result = await tool.run(call, arguments)
             except Exception:  # a call that was cancelled neither went well nor failed
-                self._count(tool.name, started, failed=True)
+                self._count_call(tool.name, started, failed=True)
                 raise
-            self._count(tool.name, started, failed=result.is_error)
+            self._count_call(tool.name, started, failed=result.is_error)
             return result
 
         return replace(tool, run=run)
 
-    def _count(self, tool: str, started: float, *, failed: bool) -> None:
+    def _count_call(self, tool: str, started: float, *, failed: bool) -> None:
         elapsed = (time.perf_counter() - started) * 1000
         self._counting.note(tool, elapsed, failed=failed, at=self._clock())
 
-    async def _look(self, served: _Served, upstream: str, patience: float | None) -> bool:
+    async def _refresh_upstream(
+        self, served: _ServedConfig, upstream: str, patience: float | None
+    ) -> bool:
         try:
-            is_changed = await served.passing.look(upstream, patience)
+            is_changed = await served.passing.refresh(upstream, patience)
         except TimeoutError:
-            self._look_again(upstream)
+            self._schedule_refresh(upstream)
             return False
         if is_changed and served is self._served:
             self._revision += 1
         return is_changed
 
-    def _look_again(self, upstream: str) -> None:
+    def _schedule_refresh(self, upstream: str) -> None:
         """After an upstream was connected anew, or said that its tools are others."""
         if upstream in self._looking:
             self._looking[upstream] = True
         elif self._served is not None and upstream in self._served.passing.upstreams:
             self._looking[upstream] = True
-            self._spawn(self._looked_again(upstream), f"tools of upstream {upstream}")
+            self._spawn(self._refresh_repeatedly(upstream), f"tools of upstream {upstream}")
 
-    async def _looked_again(self, upstream: str) -> None:
-        pauses = iter(PAUSES)
+    async def _refresh_repeatedly(self, upstream: str) -> None:
+        pauses = iter(REFRESH_PAUSES_SECONDS)
         try:
             while self._looking[upstream] and (served := self._served) is not None:
                 self._looking[upstream] = False
-                if upstream in served.passing.upstreams and await self._look(
+                if upstream in served.passing.upstreams and await self._refresh_upstream(
                     served, upstream, None
                 ):
-                    self._tell()
+                    self._notify_listeners()
                 # A server that never stops saying that its tools have changed is asked seldom.
-                await pause(next(pauses, PAUSES[-1]))
+                await pause(next(pauses, REFRESH_PAUSES_SECONDS[-1]))
         finally:
             del self._looking[upstream]
 
     async def _watch(self) -> None:
-        unsure: gateway_file.State | None = None
+        unsure: gateway_file.GatewayFileState | None = None
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(WATCH_SECONDS)
             try:
-                unsure = self._look_at_file(unsure)
+                unsure = self._check_file(unsure)
             except Exception:
                 # A fault in one look must not end the watch.
                 log.exception("gateway: could not look at %s", self.path)
 
-    def _look_at_file(self, unsure: gateway_file.State | None) -> gateway_file.State | None:
+    def _check_file(
+        self, unsure: gateway_file.GatewayFileState | None
+    ) -> gateway_file.GatewayFileState | None:
         """Returns the state that did not make sense: it may be half written, and gets another
         look before a word is said."""
         self._load_once()
-        now = gateway_file.state(self.path)
+        now = gateway_file.read_state(self.path)
         if now == self._seen:
             return None
-        if unsure != now and not self._makes_sense():
+        if unsure != now and not self._is_valid():
             return now
         self._seen = now
         if self._load():
-            self._tell()
+            self._notify_listeners()
         if self._is_welcome:
             self._start_upstreams()
         return None
 
-    def _makes_sense(self) -> bool:
+    def _is_valid(self) -> bool:
         try:
             gateway_file.load(self.path)
         except EverkeptError:
             return False
         return True
 
-    def _wants_start(self) -> bool:
+    def _should_start(self) -> bool:
         try:
             upstreams = gateway_file.load(self.path).config.upstreams.values()
         except EverkeptError:
@@ -426,22 +450,22 @@ class Gateway:
             if upstream.reach.starts_at_once:
                 upstream.start()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         for tell in list(self._listeners):
             tell()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._finish_task)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("gateway: %s failed", task.get_name(), exc_info=error)
 
 
-def _listings(served: _Served) -> list[JSON | None]:
+def _list_served_definitions(served: _ServedConfig) -> list[JSON | None]:
     """With where tools are passed through from, since what these are is not known yet."""
     passing: list[JSON | None] = [
         {name: each.pass_through} for name, each in served.config.upstreams.items()
@@ -450,17 +474,17 @@ def _listings(served: _Served) -> list[JSON | None]:
 
 
 def build_gateway(
-    settings: Settings, own: Callable[[], Toolset], usage: Counting, clock: Clock
+    settings: Settings, own: Callable[[], Toolset], usage: CallCounter, clock: Clock
 ) -> Gateway:
     """Reads no file and starts no server: that happens when its tools are first asked for."""
 
     def taken() -> set[str]:
         return {name for tool in own() for name in (tool.name, *tool.aliases)}
 
-    return Gateway(gateway_target(settings), _open, usage, clock, taken)
+    return Gateway(get_gateway_path(settings), _open_upstream, usage, clock, taken)
 
 
-def _open(reach: Reach) -> Upstream:
+def _open_upstream(reach: UpstreamSettings) -> Upstream:
     from everkept.upstreams.upstream import open_upstream
 
-    return open_upstream(reach, upstream_environment())
+    return open_upstream(reach, read_upstream_environment())

@@ -6,18 +6,24 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from everkept.core.mcp import Endpoint, Launch, Reach, Usage, UsageLog
-from everkept.core.secrets import masked, masked_json
-from everkept.core.times import now
+from everkept.core.mcp import (
+    ToolUsage,
+    UpstreamEndpoint,
+    UpstreamProgram,
+    UpstreamSettings,
+    UsageLog,
+)
+from everkept.core.secrets import mask_json, mask_text
+from everkept.core.times import read_clock
 from everkept.errors import InvalidInput
-from everkept.families.gateway.model import GatewayConfig, Problem
-from everkept.settings import GATEWAY, Settings, chosen_toolsets
+from everkept.families.gateway.model import FileProblem, GatewayConfig
+from everkept.settings import GATEWAY, Settings, choose_toolsets
 from everkept.values import Value
 
-LARGEST = 16 * 1024 * 1024  # bytes
+MAX_FILE_BYTES = 16 * 1024 * 1024  # bytes
 
 
-class State(NamedTuple):
+class GatewayFileState(NamedTuple):
     """Equal as long as the file was not written."""
 
     written_at: int
@@ -26,37 +32,37 @@ class State(NamedTuple):
     file: int
 
 
-class Loaded(NamedTuple):
+class LoadedGateway(NamedTuple):
     config: GatewayConfig
-    warnings: list[Problem]
+    warnings: list[FileProblem]
 
 
-def state(path: Path) -> State | None:
+def read_state(path: Path) -> GatewayFileState | None:
     """None where there is no such file."""
     try:
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return State(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    return GatewayFileState(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedGateway:
     """InvalidInput with the file, the line and every problem where it cannot be used."""
     # Hardly any installation has a gateway.
-    from everkept.families.gateway.file_reader import read
+    from everkept.families.gateway.file_reader import parse_file
 
-    found = read(_text(path), path.parent)
+    found = parse_file(_read_text(path), path.parent)
     if found.config is None:
-        raise _unusable(path, found.problems)
-    return Loaded(found.config, found.warnings)
+        raise _build_file_error(path, found.problems)
+    return LoadedGateway(found.config, found.warnings)
 
 
-def clashing(path: Path, problem: Problem) -> InvalidInput:
+def build_clash_error(path: Path, problem: FileProblem) -> InvalidInput:
     """The error for what only shows beside other tools."""
-    return _unusable(path, [problem])
+    return _build_file_error(path, [problem])
 
 
-def _unusable(path: Path, problems: list[Problem]) -> InvalidInput:
+def _build_file_error(path: Path, problems: list[FileProblem]) -> InvalidInput:
     first, more = problems[0], len(problems) - 1
     rest = f" And {more} more: `everkept gateway check` shows them." if more else ""
     return InvalidInput(
@@ -70,13 +76,13 @@ def _unusable(path: Path, problems: list[Problem]) -> InvalidInput:
     )
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise InvalidInput(f"{path} is no regular file.", file=str(path))
-        if found.st_size > LARGEST:
-            raise InvalidInput(f"{path} has more than {LARGEST:,} bytes.", file=str(path))
+        if found.st_size > MAX_FILE_BYTES:
+            raise InvalidInput(f"{path} has more than {MAX_FILE_BYTES:,} bytes.", file=str(path))
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(
@@ -99,21 +105,21 @@ def refuse_clashes(path: Path, config: GatewayConfig, taken: Collection[str]) ->
         if tool.name in taken:
             message = f'Everkept itself has a tool "{tool.name}".'
             fix = "Give this one another name, or serve it with `--toolsets gateway` alone."
-            raise clashing(path, Problem(tool.line, message, fix))
+            raise build_clash_error(path, FileProblem(tool.line, message, fix))
 
 
-def names_beside(settings: Settings) -> set[str]:
+def list_own_names(settings: Settings) -> set[str]:
     """None where no gateway is served, or nothing else is."""
-    chosen = chosen_toolsets(settings)
+    chosen = choose_toolsets(settings)
     if GATEWAY not in chosen or len(chosen) == 1:
         return set()
-    from everkept.app.build import build  # a gateway alone needs none of it
+    from everkept.app.build import build_parts  # a gateway alone needs none of it
 
-    tools = build(settings, None, None, now).tools
+    tools = build_parts(settings, None, None, read_clock).tools
     return {name for tool in tools for name in (tool.name, *tool.aliases)}
 
 
-class Server(Value):
+class GatewayServer(Value):
     """An upstream; `reached` is its command without what looks like a secret, or its host."""
 
     name: str
@@ -129,19 +135,19 @@ class GatewayOverview(Value):
 
     config: Path | None
     fault: str | None
-    upstreams: Sequence[Server]
-    tools: Sequence[Usage]
-    earlier: Sequence[Usage] = ()
+    upstreams: Sequence[GatewayServer]
+    tools: Sequence[ToolUsage]
+    earlier: Sequence[ToolUsage] = ()
 
 
-async def overview(
+async def read_overview(
     path: Path | None, log: UsageLog, taken: Collection[str] = ()
 ) -> GatewayOverview | None:
     """None where there is neither a file nor a call. No server is started.
 
     `taken` are the names of the tools that these are served beside.
     """
-    counted = await log.usage()
+    counted = await log.list_usage()
     if path is None:
         return GatewayOverview(None, None, (), counted) if counted else None
     try:
@@ -149,36 +155,36 @@ async def overview(
         refuse_clashes(path, config, taken)
     except InvalidInput as error:
         return GatewayOverview(path, str(error), (), counted)
-    servers = [_server(upstream.reach) for upstream in config.upstreams.values()]
-    now = [usage for usage in counted if _may_offer(config, usage.tool)]
+    servers = [_describe_server(upstream.reach) for upstream in config.upstreams.values()]
+    now = [usage for usage in counted if _can_offer(config, usage.tool)]
     earlier = [usage for usage in counted if usage not in now]
-    return GatewayOverview(path, None, servers, [*now, *_never_called(config, counted)], earlier)
+    return GatewayOverview(path, None, servers, [*now, *_list_uncalled(config, counted)], earlier)
 
 
-def plain_secrets(reach: Reach) -> list[str]:
+def find_plain_secrets(reach: UpstreamSettings) -> list[str]:
     """Where the file has a secret itself, instead of the name of a variable that holds it."""
     way = reach.way
-    named = way.env if isinstance(way, Launch) else way.headers
-    found = [name for name, value in named.items() if masked_json({name: value})[1]]
-    elsewhere = " ".join(way.args) if isinstance(way, Launch) else way.url
-    where = "args" if isinstance(way, Launch) else "url"
-    return [*found, where] if masked(elsewhere)[1] else found
+    named = way.env if isinstance(way, UpstreamProgram) else way.headers
+    found = [name for name, value in named.items() if mask_json({name: value})[1]]
+    elsewhere = " ".join(way.args) if isinstance(way, UpstreamProgram) else way.url
+    where = "args" if isinstance(way, UpstreamProgram) else "url"
+    return [*found, where] if mask_text(elsewhere)[1] else found
 
 
-def _server(reach: Reach) -> Server:
-    if isinstance(reach.way, Launch):
+def _describe_server(reach: UpstreamSettings) -> GatewayServer:
+    if isinstance(reach.way, UpstreamProgram):
         command = " ".join((reach.way.command, *reach.way.args))
-        return Server(reach.name, "stdio", masked(command)[0])
-    return Server(reach.name, "http", _address(reach.way))
+        return GatewayServer(reach.name, "stdio", mask_text(command)[0])
+    return GatewayServer(reach.name, "http", _format_origin(reach.way))
 
 
-def _address(way: Endpoint) -> str:
+def _format_origin(way: UpstreamEndpoint) -> str:
     """Scheme, host and port: all else may hold a key."""
     parts = urlsplit(way.url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _may_offer(config: GatewayConfig, name: str) -> bool:
+def _can_offer(config: GatewayConfig, name: str) -> bool:
     """Which tools are passed through, only their servers know."""
     if any(tool.name == name for tool in config.tools):
         return True
@@ -186,7 +192,7 @@ def _may_offer(config: GatewayConfig, name: str) -> bool:
     return any(name.startswith(way.prefix) or name in way.rename.values() for way in ways)
 
 
-def _never_called(config: GatewayConfig, counted: Iterable[Usage]) -> list[Usage]:
+def _list_uncalled(config: GatewayConfig, counted: Iterable[ToolUsage]) -> list[ToolUsage]:
     known = {usage.tool for usage in counted}
     names = sorted(tool.name for tool in config.tools if tool.name not in known)
-    return [Usage(name, 0, 0, 0.0, 0.0, 0) for name in names]
+    return [ToolUsage(name, 0, 0, 0.0, 0.0, 0) for name in names]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.answers import KEPT_SEARCHES, Search
+from everkept.core.answers import MAX_SEARCHES, SearchRecord
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Record, Where
-from everkept.core.sessions import is_of_account
+from everkept.core.records import Record, RecordFilter
+from everkept.core.sessions import is_account_session
 from everkept.core.times import Clock
 from everkept.core.transcripts import Transcripts
 from everkept.errors import NotFound
@@ -17,16 +17,16 @@ from everkept.families.history.model import CODE, CONVERSATION, TURN, HistoryOpt
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.families.history.ingest.checkpoints import Imported
-    from everkept.families.history.ingest.removal import Forgotten
+    from everkept.families.history.ingest.checkpoints import ImportReport
+    from everkept.families.history.ingest.removal import RemovalReport
     from everkept.jobs.maintenance import Indexer
 
-EXCLUDED = "history.excluded "  # begins the notes of folders that commands have excluded
+EXCLUDED_NOTES = "history.excluded "  # begins the notes of folders that commands have excluded
 
 Progress = Callable[[int, int], None]
 
 
-class Wanted(Value):
+class ImportRequest(Value):
     """What is to be taken in; an empty field does not restrict."""
 
     sources: Sequence[str] = ()
@@ -34,7 +34,7 @@ class Wanted(Value):
     since: int | None = None
 
 
-class Overview(Value):
+class HistoryOverview(Value):
     """How much is kept of past conversations."""
 
     conversations: int
@@ -44,7 +44,7 @@ class Overview(Value):
     database_size_bytes: int
 
 
-class Past:
+class ImportedHistory:
     """Reads transcripts into the store of past conversations, and takes what is there out."""
 
     def __init__(
@@ -63,64 +63,64 @@ class Past:
         self._options = options
         self._found: Transcripts | None = None
 
-    async def take_in(self, wanted: Wanted, report: Progress) -> "Imported":
+    async def import_transcripts(self, wanted: ImportRequest, report: Progress) -> "ImportReport":
         """What is new in the transcripts since the last time, and nothing twice."""
-        from everkept.families.history.ingest.transcript_importer import Importer
+        from everkept.families.history.ingest.transcript_importer import TranscriptImporter
 
-        store = await self._library.history()
+        store = await self._library.open_history_store()
         if self._found is None:  # it remembers what it saw, for whoever looks again and again
-            self._found = self._transcripts(list(await _conversations_of(store)))
-        found = await asyncio.to_thread(self._found.found, wanted.sources, wanted.files)
-        importer = Importer(store, self._clock, self._options)
-        return await importer.take_in(
+            self._found = self._transcripts(list(await _count_by_folder(store)))
+        found = await asyncio.to_thread(self._found.find_transcripts, wanted.sources, wanted.files)
+        importer = TranscriptImporter(store, self._clock, self._options)
+        return await importer.import_transcripts(
             found,
             since=wanted.since,
-            excluded=self.excluded,
-            silences=self._library.silences,
+            excluded=self.list_excluded,
+            silences=self._library.list_off_periods,
             report=report,
         )
 
     async def embed(self, report: Progress) -> int:
         """Gives all that waits its vector now; says how many."""
-        return await self._indexer.drain(await self._library.history(), report)
+        return await self._indexer.drain(await self._library.open_history_store(), report)
 
-    async def waiting(self) -> int:
+    async def count_pending(self) -> int:
         """How many texts have no vector yet; none where nothing gets one."""
         embedder = self._indexer.embedder
         if embedder is None:
             return 0
-        store = await self._library.history()
-        return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+        store = await self._library.open_history_store()
+        return (await store.count_vectors(embedder.name, self._indexer.kinds))[1]
 
-    async def overview(self) -> Overview:
-        store = await self._library.history()
-        counts = await store.count()
-        return Overview(
-            conversations=len(await _kept(store)),
+    async def read_overview(self) -> HistoryOverview:
+        store = await self._library.open_history_store()
+        counts = await store.count_live()
+        return HistoryOverview(
+            conversations=len(await _list_conversations(store)),
             turns=counts.get(TURN, 0),
             code=counts.get(CODE, 0),
-            without_vectors=await self.waiting(),
-            database_size_bytes=await store.size(),
+            without_vectors=await self.count_pending(),
+            database_size_bytes=await store.measure_size(),
         )
 
-    async def conversations_of_folders(self) -> dict[str, int]:
+    async def count_by_folder(self) -> dict[str, int]:
         """How many are kept of each folder that is known."""
-        return await _conversations_of(await self._library.history())
+        return await _count_by_folder(await self._library.open_history_store())
 
     @property
-    def excluded_always(self) -> tuple[str, ...]:
+    def configured_exclusions(self) -> tuple[str, ...]:
         """The folders that settings leave out."""
         return self._options.excluded
 
-    async def excluded(self) -> tuple[str, ...]:
+    async def list_excluded(self) -> tuple[str, ...]:
         """The folders that commands have excluded; those of the settings come on top."""
-        notes = await self._library.notes(EXCLUDED)
-        return tuple(key.removeprefix(EXCLUDED) for key in notes)
+        notes = await self._library.list_notes(EXCLUDED_NOTES)
+        return tuple(key.removeprefix(EXCLUDED_NOTES) for key in notes)
 
     async def exclude(self, folder: str) -> bool:
         """Takes nothing in from there any more; False where that was so already."""
-        is_known = await self._library.note(EXCLUDED + folder) is not None
-        await self._library.set_note(EXCLUDED + folder, str(self._clock()))
+        is_known = await self._library.get_note(EXCLUDED_NOTES + folder) is not None
+        await self._library.set_note(EXCLUDED_NOTES + folder, str(self._clock()))
         return not is_known
 
     async def include(self, folder: str) -> bool:
@@ -128,79 +128,86 @@ class Past:
 
         What was forgotten stays so.
         """
-        is_known = await self._library.note(EXCLUDED + folder) is not None
-        await self._library.set_note(EXCLUDED + folder, None)
+        is_known = await self._library.get_note(EXCLUDED_NOTES + folder) is not None
+        await self._library.set_note(EXCLUDED_NOTES + folder, None)
         return is_known
 
-    async def folders(self, project: str) -> dict[str, int]:
+    async def find_folders(self, project: str) -> dict[str, int]:
         """The folders that a name means to somebody who wants to forget it, with how many
         conversations each has. Raises NotFound."""
-        from everkept.families.history.search_filters import nearest_project, projects_named
+        from everkept.families.history.search_filters import (
+            find_nearest_project,
+            match_named_projects,
+        )
 
-        store = await self._library.history()
-        counts = await _conversations_of(store)
-        found = projects_named(project, list(counts))
+        store = await self._library.open_history_store()
+        counts = await _count_by_folder(store)
+        found = match_named_projects(project, list(counts))
         if not found:
-            near = nearest_project(project, list(counts))
+            near = find_nearest_project(project, list(counts))
             hint = f"Did you mean {near}?" if near else "`everkept history list` shows folders."
             raise NotFound("project", project, hint=hint)
         return {folder: counts[folder] for folder in found}
 
     async def forget(
         self, folders: Sequence[str], conversations: Sequence[str], report: Progress
-    ) -> "Forgotten":
+    ) -> "RemovalReport":
         """Removes conversations for good. They are not taken in again, and nothing of these
         folders is any more."""
-        from everkept.families.history.ingest.removal import forget
+        from everkept.families.history.ingest.removal import forget_conversations
 
-        store = await self._library.history()
-        for folder in topmost(folders):  # first: no import may bring back what is just going
+        store = await self._library.open_history_store()
+        for folder in select_topmost(folders):  # first: no import may bring back what is just going
             await self.exclude(folder)
-        return await forget(
+        return await forget_conversations(
             store, self._clock, projects=folders, conversations=conversations, report=report
         )
 
-    async def titles(self, conversations: Sequence[str]) -> list[str]:
+    async def read_titles(self, conversations: Sequence[str]) -> list[str]:
         """What these are called; of one whose project is off, its id is all that is told.
 
         Raises NotFound for one that there is not.
         """
-        from everkept.families.history.off_folders import reachable
+        from everkept.families.history.off_folders import open_visible_history
 
-        store = await self._library.history()
+        store = await self._library.open_history_store()
         found = {record.id: record for record in await store.get(conversations)}
         for name in conversations:
             if name not in found or found[name].kind != CONVERSATION:
                 hint = "`everkept history list` shows ids; they begin with conv_."
                 raise NotFound("conversation", name, hint=hint)
-        past = await reachable(self._library, self._options)
+        past = await open_visible_history(self._library, self._options)
         return [
             name if found[name].scope in past.hidden else found[name].name or name
             for name in conversations
         ]
 
-    async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
+    async def list_conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one; none of a project that is off."""
-        from everkept.families.history.off_folders import reachable
+        from everkept.families.history.off_folders import open_visible_history
 
-        past = await reachable(self._library, self._options)
-        scopes = () if project is None else tuple(await self.folders(project))
-        kept = await _kept(past.store, scopes)
-        kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
+        past = await open_visible_history(self._library, self._options)
+        scopes = () if project is None else tuple(await self.find_folders(project))
+        kept = await _list_conversations(past.store, scopes)
+        kept.sort(
+            key=lambda record: int(record.facets.get("ended") or record.effective_at), reverse=True
+        )
         return kept[:limit]
 
-    async def searches(self, limit: int) -> list[Search]:
+    async def list_searches(self, limit: int) -> list[SearchRecord]:
         """The newest first, but those of sessions that were held in a project that is off, and
         those that accounts have asked, which are theirs alone."""
-        from everkept.families.history.off_folders import reachable
+        from everkept.families.history.off_folders import open_visible_history
 
-        past = await reachable(self._library, self._options)
-        every = await self._library.searches(limit=KEPT_SEARCHES)
-        every = [search for search in every if not is_of_account(search.session)]
+        past = await open_visible_history(self._library, self._options)
+        every = await self._library.list_searches(limit=MAX_SEARCHES)
+        every = [search for search in every if not is_account_session(search.session)]
         if not past.hidden:
             return every[:limit]
-        where = Where(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
-        held_there = {each.session for each in await (await self._library.history()).scan(where)}
+        where = RecordFilter(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
+        held_there = {
+            each.session for each in await (await self._library.open_history_store()).scan(where)
+        }
         told = [each for each in every if each.session is None or each.session not in held_there]
         return told[:limit]
 
@@ -208,7 +215,7 @@ class Past:
         return await self._library.forget_searches()
 
 
-def topmost(folders: Sequence[str]) -> list[str]:
+def select_topmost(folders: Sequence[str]) -> list[str]:
     """Those that lie in no other of them: what holds for a folder holds for all below it."""
     return [
         folder
@@ -217,12 +224,14 @@ def topmost(folders: Sequence[str]) -> list[str]:
     ]
 
 
-async def _kept(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
+async def _list_conversations(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
     """The conversations of which something is there."""
-    found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes))
+    found = await store.scan(RecordFilter(kinds=(CONVERSATION,), scopes=scopes))
     return [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
 
 
-async def _conversations_of(store: RecordStore) -> dict[str, int]:
+async def _count_by_folder(store: RecordStore) -> dict[str, int]:
     """How many are kept of each folder."""
-    return dict(Counter(record.scope for record in await _kept(store) if record.scope))
+    return dict(
+        Counter(record.scope for record in await _list_conversations(store) if record.scope)
+    )

@@ -8,36 +8,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.accounts.access_log import FOLDER
+from everkept.accounts.access_log import LOG_FOLDER
 from everkept.accounts.accounts import Accounts
-from everkept.app.history import Overview as PastOverview
-from everkept.app.history import Past
+from everkept.app.history import HistoryOverview as PastOverview
+from everkept.app.history import ImportedHistory
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER, Project, key_of_workspace
-from everkept.core.records import Record, Where
-from everkept.core.sessions import home_of, is_home
-from everkept.core.text import clipped
-from everkept.core.times import Clock, iso
-from everkept.errors import EverkeptError, StoreAway
+from everkept.core.projects import USER_PROJECT, Project, find_workspace_key
+from everkept.core.records import Record, RecordFilter
+from everkept.core.sessions import is_private_name, parse_private_name
+from everkept.core.text import clip_text
+from everkept.core.times import Clock, format_iso
+from everkept.errors import EverkeptError, StoreUnreachable
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import ENTITY
-from everkept.peers.peer_file import Roster
+from everkept.peers.peer_file import PeerList
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
     from everkept.jobs.maintenance import Indexer
 
-WEEKS = 12  # that growth is told of
-MOST_RECALLED = 5
-LONGEST_SHOWN = 200  # characters of what was recalled
-WEEK = 7 * 86_400_000_000  # microseconds
+SHOWN_WEEKS = 12  # that growth is told of
+MAX_RECALLED = 5
+MAX_SHOWN_CHARACTERS = 200  # characters of what was recalled
+WEEK_MICROSECONDS = 7 * 86_400_000_000  # microseconds
 
 _SIDE_FILES = ("-wal", "-shm")  # that belong to a database
-_SERVED = ("local-server", "remote")  # modes in which what is in files here is a copy
+_SERVER_MODES = ("local-server", "remote")  # modes in which what is in files here is a copy
 
 
-class Share(Value):
+class ProjectCounts(Value):
     """What one project has of it; what is archived or cannot be read is not counted."""
 
     name: str
@@ -51,13 +51,13 @@ class Share(Value):
     problem: str | None = None
 
 
-class Week(Value):
+class WeekCounts(Value):
     since: str
     memories: int
     turns: int
 
 
-class Recalled(Value):
+class RecalledMemory(Value):
     id: str
     project: str
     times: int
@@ -71,7 +71,7 @@ class StoredFile(Value):
     project: str | None = None
 
 
-class Totals(Value):
+class StorageTotals(Value):
     projects: int
     memories: int
     automatic: int
@@ -92,20 +92,20 @@ class AccountCounts(Value):
     unreadable: int = 0  # stores
 
 
-class Overview(Value):
-    totals: Totals
+class StorageOverview(Value):
+    totals: StorageTotals
     types: Mapping[str, int]  # of memories
-    user: Share
-    projects: list[Share]
-    weeks: list[Week]
-    recalled: list[Recalled]
+    user: ProjectCounts
+    projects: list[ProjectCounts]
+    weeks: list[WeekCounts]
+    recalled: list[RecalledMemory]
     history: PastOverview
     elsewhere: int  # conversations in folders that are no project's
     files: list[StoredFile]
     accounts: AccountCounts
 
 
-class _Counted(Value):
+class _StoreCounts(Value):
     """One store of memories and entities."""
 
     size: int = 0
@@ -113,15 +113,20 @@ class _Counted(Value):
     automatic: int = 0
     waiting: int = 0
     types: Counter[str] = field(default_factory=Counter[str])
-    weeks: list[int] = field(default_factory=lambda: [0] * WEEKS)
-    recalled: list[Recalled] = field(default_factory=list[Recalled])
+    weeks: list[int] = field(default_factory=lambda: [0] * SHOWN_WEEKS)
+    recalled: list[RecalledMemory] = field(default_factory=list[RecalledMemory])
 
 
-class Overviews:
+class OverviewReader:
     """Looks at each project once."""
 
     def __init__(
-        self, library: Library, past: Past, indexer: "Indexer", clock: Clock, folder: Path | None
+        self,
+        library: Library,
+        past: ImportedHistory,
+        indexer: "Indexer",
+        clock: Clock,
+        folder: Path | None,
     ) -> None:
         """`folder` holds the files; None where there are none."""
         self._library = library
@@ -130,39 +135,41 @@ class Overviews:
         self._clock = clock
         self._folder = folder
 
-    async def now(self) -> Overview:
-        every = await self._library.projects()
-        projects = [project for project in every if not is_home(project.name)]
-        homes = [project for project in every if is_home(project.name)]
+    async def read_overview(self) -> StorageOverview:
+        every = await self._library.list_projects()
+        projects = [project for project in every if not is_private_name(project.name)]
+        homes = [project for project in every if is_private_name(project.name)]
         owners = [] if self._is_served else projects  # a copy's files are nobody's
-        files = await asyncio.to_thread(_files, self._folder, owners)
-        talks = await self._conversations(projects)
-        user = await self._counted(await self._library.user(), USER)
-        counted, shares = [user], list[Share]()
+        files = await asyncio.to_thread(_list_files, self._folder, owners)
+        talks = await self._count_conversations(projects)
+        user = await self._count_store(await self._library.open_user_store(), USER_PROJECT)
+        counted, shares = [user], list[ProjectCounts]()
         for project in projects:
-            share = _share(project, files, talks[project.name])
+            share = _build_project_counts(project, files, talks[project.name])
             try:
                 if project.status == "active":
-                    own = await self._counted_project(project)
+                    own = await self._count_project(project)
                     share = self._with_counts(share, own)
                     counted.append(own)
                 elif self._is_served:
-                    with suppress(StoreAway):  # what is archived is not in the copy
-                        store = await self._library.store_of(project)
-                        share = replace(share, size_bytes=await store.size())
+                    with suppress(StoreUnreachable):  # what is archived is not in the copy
+                        store = await self._library.get_store(project)
+                        share = replace(share, size_bytes=await store.measure_size())
             except EverkeptError as error:
                 share = replace(share, problem=error.message)
             shares.append(share)
-        private, accounts = await self._private(homes, files)
+        private, accounts = await self._count_private(homes, files)
         counted += private
         types = sum((each.types for each in counted), Counter[str]())
-        turns = await self._weekly(await self._library.history(), TURN)
-        past = await self._past.overview()
-        mine = self._with_counts(Share(USER, "active", _size(files, "user.db")), user)
+        turns = await self._count_weekly(await self._library.open_history_store(), TURN)
+        past = await self._past.read_overview()
+        mine = self._with_counts(
+            ProjectCounts(USER_PROJECT, "active", _sum_size(files, "user.db")), user
+        )
         here = sum(file.size_bytes for file in files)
         taken = [mine.size_bytes, accounts.size_bytes, past.database_size_bytes]
         taken += [share.size_bytes for share in shares]
-        totals = Totals(
+        totals = StorageTotals(
             projects=len(projects),
             memories=types.total(),
             automatic=sum(each.automatic for each in counted),
@@ -177,16 +184,18 @@ class Overviews:
         recalled.sort(key=lambda found: found.last_at, reverse=True)
         recalled.sort(key=lambda found: -found.times)
         stored = [sum(column) for column in zip(*(each.weeks for each in counted), strict=True)]
-        return Overview(
+        return StorageOverview(
             totals,
             dict(types.most_common()),
             mine,
             sorted(shares, key=lambda share: (-(share.memories or 0), share.name)),
             [
-                Week(iso(since)[:10], memories, said)
-                for since, memories, said in zip(self._starts(), stored, turns, strict=True)
+                WeekCounts(format_iso(since)[:10], memories, said)
+                for since, memories, said in zip(
+                    self._list_week_starts(), stored, turns, strict=True
+                )
             ],
-            recalled[:MOST_RECALLED],
+            recalled[:MAX_RECALLED],
             past,
             past.conversations - talks.total(),
             files,
@@ -196,9 +205,9 @@ class Overviews:
     @property
     def _is_served(self) -> bool:
         """Whether what it takes is for a server to tell: the files here are a copy and more."""
-        return self._library.condition.mode in _SERVED
+        return self._library.condition.mode in _SERVER_MODES
 
-    def _with_counts(self, share: Share, counted: _Counted) -> Share:
+    def _with_counts(self, share: ProjectCounts, counted: _StoreCounts) -> ProjectCounts:
         return replace(
             share,
             size_bytes=counted.size if self._is_served else share.size_bytes,
@@ -207,14 +216,14 @@ class Overviews:
             entities=counted.entities,
         )
 
-    async def _private(
+    async def _count_private(
         self, homes: Sequence[Project], files: Sequence[StoredFile]
-    ) -> tuple[list[_Counted], AccountCounts]:
+    ) -> tuple[list[_StoreCounts], AccountCounts]:
         """Counted as everything is, and nothing of it shown."""
-        counted, unreadable = list[_Counted](), 0
+        counted, unreadable = list[_StoreCounts](), 0
         for home in homes:
             try:
-                own = await self._counted_project(home)
+                own = await self._count_project(home)
                 counted.append(replace(own, recalled=[]))
             except EverkeptError:
                 unreadable += 1
@@ -224,64 +233,67 @@ class Overviews:
             if self._is_served
             else sum(file.size_bytes for file in files if Path(file.file).stem in ids)
         )
-        users = {found.user for home in homes if (found := home_of(home.name))}
+        users = {found.user for home in homes if (found := parse_private_name(home.name))}
         memories = sum(each.types.total() for each in counted)
         return counted, AccountCounts(len(users), memories, size, unreadable)
 
-    async def _counted_project(self, project: Project) -> _Counted:
+    async def _count_project(self, project: Project) -> _StoreCounts:
         _, store = await self._library.open(project.name)
-        counted = await self._counted(store, project.name)
+        counted = await self._count_store(store, project.name)
         # What is off is counted, and not shown.
         return replace(counted, recalled=[]) if project.is_off else counted
 
-    async def _counted(self, store: RecordStore, name: str) -> _Counted:
+    async def _count_store(self, store: RecordStore, name: str) -> _StoreCounts:
         types = Counter[str]()
         for tally in await store.tally((MEMORY,)):
             if not tally.is_deleted:
                 types[tally.type or ""] += tally.count
         has_memories = bool(types)
-        automatic = Where(kinds=(MEMORY,), automatic=True)
-        return _Counted(
-            size=await store.size(),
-            entities=(await store.count()).get(ENTITY, 0),
-            automatic=await store.how_many(automatic) if has_memories else 0,
-            waiting=await self._waiting(store),
+        automatic = RecordFilter(kinds=(MEMORY,), automatic=True)
+        return _StoreCounts(
+            size=await store.measure_size(),
+            entities=(await store.count_live()).get(ENTITY, 0),
+            automatic=await store.count_records(automatic) if has_memories else 0,
+            waiting=await self._count_pending(store),
             types=types,
-            weeks=await self._weekly(store, MEMORY) if has_memories else [0] * WEEKS,
-            recalled=await _recalled(store, name),
+            weeks=await self._count_weekly(store, MEMORY) if has_memories else [0] * SHOWN_WEEKS,
+            recalled=await _read_recalled(store, name),
         )
 
-    async def _waiting(self, store: RecordStore) -> int:
+    async def _count_pending(self, store: RecordStore) -> int:
         embedder = self._indexer.embedder
         if embedder is None:
             return 0
-        return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+        return (await store.count_vectors(embedder.name, self._indexer.kinds))[1]
 
-    async def _weekly(self, store: RecordStore, kind: str) -> list[int]:
-        starts = self._starts()
+    async def _count_weekly(self, store: RecordStore, kind: str) -> list[int]:
+        starts = self._list_week_starts()
         ends: list[int | None] = [start - 1 for start in starts[1:]] + [None]
         return [
-            await store.how_many(Where(kinds=(kind,), after=start, before=end))
+            await store.count_records(RecordFilter(kinds=(kind,), after=start, before=end))
             for start, end in zip(starts, ends, strict=True)
         ]
 
-    def _starts(self) -> list[int]:
+    def _list_week_starts(self) -> list[int]:
         """Of the weeks, the last of which ends now."""
-        today = self._clock() // (WEEK // 7) * (WEEK // 7)
-        return [today - WEEK * number + WEEK // 7 for number in range(WEEKS, 0, -1)]
+        today = self._clock() // (WEEK_MICROSECONDS // 7) * (WEEK_MICROSECONDS // 7)
+        return [
+            today - WEEK_MICROSECONDS * number + WEEK_MICROSECONDS // 7
+            for number in range(SHOWN_WEEKS, 0, -1)
+        ]
 
-    async def _conversations(self, projects: Sequence[Project]) -> Counter[str]:
+    async def _count_conversations(self, projects: Sequence[Project]) -> Counter[str]:
         """By the project of the folder that they were in."""
         owners = {
             folder: project.name
             for project in projects
-            for folder in await self._library.workspaces_of(project)
+            for folder in await self._library.list_workspaces(project)
         }
-        folders = await self._past.conversations_of_folders()
+        folders = await self._past.count_by_folder()
         found: Counter[str] = Counter()
         if owners:
             keys = await asyncio.to_thread(
-                lambda: {each: key_of_workspace(each) for each in folders}
+                lambda: {each: find_workspace_key(each) for each in folders}
             )
             for folder, count in folders.items():
                 owner = owners.get(folder) or owners.get(keys[folder] or "")
@@ -290,35 +302,37 @@ class Overviews:
         return found
 
 
-def _size(files: Sequence[StoredFile], name: str) -> int:
+def _sum_size(files: Sequence[StoredFile], name: str) -> int:
     return sum(file.size_bytes for file in files if file.file == name)
 
 
-def _share(project: Project, files: Sequence[StoredFile], conversations: int) -> Share:
+def _build_project_counts(
+    project: Project, files: Sequence[StoredFile], conversations: int
+) -> ProjectCounts:
     size = sum(file.size_bytes for file in files if file.project == project.name)
     off = True if project.is_off else None
-    return Share(project.name, project.status, size, conversations=conversations, off=off)
+    return ProjectCounts(project.name, project.status, size, conversations=conversations, off=off)
 
 
-async def _recalled(store: RecordStore, name: str) -> list[Recalled]:
-    accesses = await store.most_accessed(MOST_RECALLED)
+async def _read_recalled(store: RecordStore, name: str) -> list[RecalledMemory]:
+    accesses = await store.list_most_accessed(MAX_RECALLED)
     return [
-        Recalled(
+        RecalledMemory(
             record.id,
             name,
             accesses[record.id].count,
-            iso(accesses[record.id].last_at),
-            _said(record),
+            format_iso(accesses[record.id].last_at),
+            _format_content(record),
         )
         for record in (await store.get(list(accesses)) if accesses else [])
     ]
 
 
-def _said(record: Record) -> str:
-    return clipped(" ".join((record.text or record.name or "").split()), LONGEST_SHOWN)
+def _format_content(record: Record) -> str:
+    return clip_text(" ".join((record.text or record.name or "").split()), MAX_SHOWN_CHARACTERS)
 
 
-def _files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]:
+def _list_files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]:
     """Each database with what belongs to it, and each other file; by name."""
     if folder is None:
         return []
@@ -341,7 +355,7 @@ def _files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]
     ]
 
 
-class Team(Value):
+class TeamOverview(Value):
     """How many there are of each, and where it is written who read what."""
 
     users: int = 0  # people with an account
@@ -352,21 +366,21 @@ class Team(Value):
     access_log_bytes: int = 0
 
 
-async def team(accounts: Accounts, folder: Path) -> Team | None:
+async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
     """None where it is one person's, and nobody else is known."""
-    users = await accounts.users()
-    log = folder / FOLDER
+    users = await accounts.list_users()
+    log = folder / LOG_FOLDER
     size = sum(each.stat().st_size for each in log.glob("*.jsonl"))
     servers = sum(user.is_peer for user in users)
-    peers, problem = _peers(folder)
+    peers, problem = _count_peers(folder)
     if not (users or peers or problem or size):
         return None
     people = len(users) - servers
-    return Team(people, servers, peers, problem, str(log) if size else None, size)
+    return TeamOverview(people, servers, peers, problem, str(log) if size else None, size)
 
 
-def _peers(folder: Path) -> tuple[int, str | None]:
+def _count_peers(folder: Path) -> tuple[int, str | None]:
     try:
-        return len(Roster(folder).listed().peers), None
+        return len(PeerList(folder).read_peers().peers), None
     except EverkeptError as error:
         return 0, error.message

@@ -9,62 +9,66 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote
 
-from everkept.core.library import Absence, Answering, answering
+from everkept.core.library import ReplicaUse, UnreachableInfo, track_replica_use
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.sessions import Account, Call, Session, acting, acting_as, acting_in
+from everkept.core.sessions import Account, Session, ToolCall, act_as, act_in, get_acting_account
 from everkept.errors import EverkeptError, NotFound, ProjectOff
 from everkept.tools.schema import to_json
-from everkept.tools.tool import Result
+from everkept.tools.tool import ToolResult
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:  # memories are loaded where they are offered
-    from everkept.core.answers import SearchBook
-    from everkept.families.memories.model import Options
+    from everkept.core.answers import SearchLog
+    from everkept.families.memories.model import MemoryOptions
     from everkept.families.memories.toolset import MemoryTools
 
-MARK = "degraded"
-KEPT_SESSIONS = 1_000  # that are remembered to have been told
-QUIET = 3600 * 1_000_000  # microseconds before a session is told again that writes are brought over
+DEGRADED_KEY = "degraded"
+MAX_SESSIONS = 1_000  # that are remembered to have been told
+REPEAT_MICROSECONDS = (
+    3600 * 1_000_000
+)  # microseconds before a session is told again that writes are brought over
 
 
-class Telling:
+class AbsenceNotices:
     """Who has been told of which absence."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Absence] = {}  # the last one, by session
+        self._told: dict[str, UnreachableInfo] = {}  # the last one, by session
 
-    def marked(self, result: Result, session: Session, noted: Answering, place: str) -> Result:
+    def mark_result(
+        self, result: ToolResult, session: Session, noted: ReplicaUse, place: str
+    ) -> ToolResult:
         """The answer as it is where the database gave it."""
         if not noted.is_degraded or result.wire is not None:
             return result
-        structured: dict[str, Any] = {**result.structured, MARK: True}
+        structured: dict[str, Any] = {**result.facts, DEGRADED_KEY: True}
         said = result.sentence
-        if self._is_news(session, noted.absence):
-            sentence = told_of(noted.absence, place)
+        if self._is_new(session, noted.absence):
+            sentence = describe_absence(noted.absence, place)
             known = cast(list[Any], structured.get("warnings") or [])
-            structured["warnings"] = [*known, {"code": MARK, "message": sentence}]
+            structured["warnings"] = [*known, {"code": DEGRADED_KEY, "message": sentence}]
             if said is not None:
                 said = f"{said}\n\n{sentence}"
-        return Result(structured, said)
+        return ToolResult(structured, said)
 
-    def _is_news(self, session: Session, absence: Absence) -> bool:
+    def _is_new(self, session: Session, absence: UnreachableInfo) -> bool:
         told = self._told.get(session.id)
-        if told is not None and not _is_another(absence, told):
+        if told is not None and not _is_different(absence, told):
             return False
-        while len(self._told) >= KEPT_SESSIONS:
+        while len(self._told) >= MAX_SESSIONS:
             del self._told[next(iter(self._told))]
         self._told[session.id] = absence
         return True
 
 
-def _is_another(absence: Absence, told: Absence) -> bool:
+def _is_different(absence: UnreachableInfo, told: UnreachableInfo) -> bool:
     """What is brought over now and then is no news each time, nor is the end of an absence."""
     if absence.is_catching_up:
-        return (absence.since or 0) - (told.since or 0) >= QUIET
+        return (absence.since or 0) - (told.since or 0) >= REPEAT_MICROSECONDS
     return told.is_catching_up or absence.since != told.since
 
 
-def told_of(absence: Absence, place: str = "") -> str:
+def describe_absence(absence: UnreachableInfo, place: str = "") -> str:
     """What a user should know of it, in one or two sentences."""
     database = f"The database at {place}" if place else "The database"
     if absence.is_catching_up:
@@ -86,9 +90,9 @@ def told_of(absence: Absence, place: str = "") -> str:
 
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
-WATCH_INTERVAL = 0.2  # seconds; a look costs microseconds
+WATCH_SECONDS = 0.2  # seconds; a look costs microseconds
 # Where the library tells of changes a look costs more, and files change without a word of it.
-TOLD_INTERVAL = 1.0
+NOTIFIED_WATCH_SECONDS = 1.0
 
 Notify = Callable[[str], Awaitable[None]]
 Render = Callable[[RecordStore], Awaitable[Any]]
@@ -103,7 +107,7 @@ class ResourceInfo(Value):
     mime_type: str = "application/json"
 
 
-class Document(Value):
+class ResourceDocument(Value):
     """What reading a resource gives."""
 
     mime_type: str
@@ -114,19 +118,19 @@ class Document(Value):
 class Resources(Protocol):
     """The documents of one family."""
 
-    async def listed(self, session: Session) -> list[ResourceInfo]:
+    async def list_resources(self, session: Session) -> list[ResourceInfo]:
         """Those that the session may mean."""
         ...
 
-    def templates(self) -> list[ResourceInfo]: ...
+    def list_templates(self) -> list[ResourceInfo]: ...
 
-    def has(self, uri: str) -> bool:
+    def has_resource(self, uri: str) -> bool:
         """Whether the family answers for the address; the document may be missing still."""
         ...
 
-    async def read(self, session: Session, uri: str) -> Document: ...
+    async def read(self, session: Session, uri: str) -> ResourceDocument: ...
 
-    async def state(self, session: Session, uri: str) -> object:
+    async def read_state(self, session: Session, uri: str) -> object:
         """Equal as long as the document has not changed; an error's code where it has none."""
         ...
 
@@ -140,42 +144,44 @@ class AllResources:
 
     @property
     def _families(self) -> Sequence[Resources]:
-        if acting() is None:
+        if get_acting_account() is None:
             return self._every
         return [family for family in self._every if family not in self._owners]
 
-    async def listed(self, session: Session) -> list[ResourceInfo]:
-        with acting_in(session):
-            return [info for family in self._families for info in await family.listed(session)]
+    async def list_resources(self, session: Session) -> list[ResourceInfo]:
+        with act_in(session):
+            return [
+                info for family in self._families for info in await family.list_resources(session)
+            ]
 
-    def templates(self) -> list[ResourceInfo]:
-        return [info for family in self._families for info in family.templates()]
+    def list_templates(self) -> list[ResourceInfo]:
+        return [info for family in self._families for info in family.list_templates()]
 
-    def has(self, uri: str) -> bool:
-        return self._family(uri) is not None
+    def has_resource(self, uri: str) -> bool:
+        return self._find_family(uri) is not None
 
-    async def read(self, session: Session, uri: str) -> Document:
-        with acting_in(session), answering() as noted:
-            family = self._family(uri)
+    async def read(self, session: Session, uri: str) -> ResourceDocument:
+        with act_in(session), track_replica_use() as noted:
+            family = self._find_family(uri)
             if family is None:
                 raise NotFound("resource", uri, hint="resources/list names what there is.")
             document = await family.read(session, uri)
-        return _marked(document, noted.absence) if noted.is_degraded else document
+        return _mark_document(document, noted.absence) if noted.is_degraded else document
 
-    async def state(self, session: Session, uri: str) -> object:
-        with acting_in(session):
-            family = self._family(uri)
-            return NotFound.code if family is None else await family.state(session, uri)
+    async def read_state(self, session: Session, uri: str) -> object:
+        with act_in(session):
+            family = self._find_family(uri)
+            return NotFound.code if family is None else await family.read_state(session, uri)
 
-    def _family(self, uri: str) -> Resources | None:
-        return next((family for family in self._families if family.has(uri)), None)
+    def _find_family(self, uri: str) -> Resources | None:
+        return next((family for family in self._families if family.has_resource(uri)), None)
 
 
-def _marked(document: Document, absence: Absence) -> Document:
+def _mark_document(document: ResourceDocument, absence: UnreachableInfo) -> ResourceDocument:
     """A text says so itself: not every client shows what comes beside it."""
     text = document.text
     if document.mime_type == "text/markdown":
-        text = f"> {told_of(absence)}\n\n{text}"
+        text = f"> {describe_absence(absence)}\n\n{text}"
     return replace(document, text=text, is_degraded=True)
 
 
@@ -187,61 +193,61 @@ class GraphResources:
         self._choice = choice
         self._render = render
 
-    async def listed(self, session: Session) -> list[ResourceInfo]:
+    async def list_resources(self, session: Session) -> list[ResourceInfo]:
         current = ResourceInfo(
             CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project."
         )
         named = [
             ResourceInfo(
-                project_uri(project.name),
+                build_project_uri(project.name),
                 f"{project.name}: knowledge graph",
                 project.description or f"The knowledge graph of {project.name}.",
             )
-            for project in await self._library.projects("active")
+            for project in await self._library.list_projects("active")
         ]
         return [current, *named]
 
-    def templates(self) -> list[ResourceInfo]:
+    def list_templates(self) -> list[ResourceInfo]:
         return [
             ResourceInfo(
                 PROJECT_GRAPH, "project-knowledge-graph", "The knowledge graph of a project."
             )
         ]
 
-    def has(self, uri: str) -> bool:
-        return uri == CURRENT_GRAPH or _project_in(uri) is not None
+    def has_resource(self, uri: str) -> bool:
+        return uri == CURRENT_GRAPH or _parse_project_name(uri) is not None
 
-    async def read(self, session: Session, uri: str) -> Document:
-        document = to_json(await self._render(await self._store(session, uri)))
-        return Document("application/json", json.dumps(document, ensure_ascii=False))
+    async def read(self, session: Session, uri: str) -> ResourceDocument:
+        document = to_json(await self._render(await self._open_store(session, uri)))
+        return ResourceDocument("application/json", json.dumps(document, ensure_ascii=False))
 
-    async def state(self, session: Session, uri: str) -> object:
+    async def read_state(self, session: Session, uri: str) -> object:
         try:
-            store = await self._store(session, uri)
-            return await self._project_id(session, uri), await store.revision()
+            store = await self._open_store(session, uri)
+            return await self._find_project_id(session, uri), await store.get_revision()
         except EverkeptError as error:
             return error.code
 
-    async def _project_id(self, session: Session, uri: str) -> str | None:
+    async def _find_project_id(self, session: Session, uri: str) -> str | None:
         if uri != CURRENT_GRAPH:
             return uri
-        project = await self._choice.current(Call(session, "resource"))
+        project = await self._choice.find_active(ToolCall(session, "resource"))
         return project.id if project else None
 
-    async def _store(self, session: Session, uri: str) -> RecordStore:
+    async def _open_store(self, session: Session, uri: str) -> RecordStore:
         if uri == CURRENT_GRAPH:
-            return await self._choice.to_read(Call(session, "resource"), None)
-        project, store = await self._library.open(_project_in(uri) or "")
+            return await self._choice.open_to_read(ToolCall(session, "resource"), None)
+        project, store = await self._library.open(_parse_project_name(uri) or "")
         if project.is_off:
             raise ProjectOff(project.name)
         return store
 
 
-def project_uri(name: str) -> str:
+def build_project_uri(name: str) -> str:
     return PROJECT_GRAPH.replace("{name}", quote(name, safe=""))
 
 
-def _project_in(uri: str) -> str | None:
+def _parse_project_name(uri: str) -> str | None:
     before, after = PROJECT_GRAPH.split("{name}")
     name = uri.removeprefix(before).removesuffix(after)
     if not uri.startswith(before) or not uri.endswith(after) or not name or "/" in name:
@@ -249,7 +255,7 @@ def _project_in(uri: str) -> str | None:
     return unquote(name)
 
 
-class _Watch(Value, frozen=False, eq=False):
+class _Subscription(Value, frozen=False, eq=False):
     session: Session
     uri: str
     notify: Notify
@@ -257,7 +263,7 @@ class _Watch(Value, frozen=False, eq=False):
     seen: object = field(default=None)
 
 
-class Watcher:
+class ResourceWatcher:
     """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
 
     def __init__(self, resources: Resources, library: Library | None = None) -> None:
@@ -265,19 +271,19 @@ class Watcher:
         self._library = library
         self._news = asyncio.Event()
         self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
-        self._watches: set[_Watch] = set()
+        self._watches: set[_Subscription] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def subscribe(self, session: Session, uri: str, notify: Notify) -> Callable[[], None]:
         """Returns the way to end it. An unknown resource is an error."""
-        watch = _Watch(session, uri, notify, session.account or acting())
-        watch.seen = await self._resources.state(session, uri)
+        watch = _Subscription(session, uri, notify, session.account or get_acting_account())
+        watch.seen = await self._resources.read_state(session, uri)
         if watch.seen == NotFound.code:
             raise NotFound("resource", uri, hint="resources/list names what there is.")
         self._watches.add(watch)
         if self._task is None or self._task.done():
             # It looks for others too, each time as the account whose session it is.
-            with acting_as(None):
+            with act_as(None):
                 self._task = asyncio.create_task(self._run(), name="resource watcher")
         return lambda: self._watches.discard(watch)
 
@@ -292,26 +298,26 @@ class Watcher:
         if self._is_told is None and self._library is not None:
             self._is_told = await self._library.on_change(self._news.set)
         while self._watches:
-            await asyncio.sleep(WATCH_INTERVAL)
+            await asyncio.sleep(WATCH_SECONDS)
             if self._is_told:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), TOLD_INTERVAL)
+                    await asyncio.wait_for(self._news.wait(), NOTIFIED_WATCH_SECONDS)
                 self._news.clear()
             for watch in list(self._watches):
                 try:
-                    await self._look(watch)
+                    await self._check(watch)
                 except Exception:
                     # A fault in one look must not end the others' subscriptions.
                     log.exception("could not look at %s", watch.uri)
 
-    async def _look(self, watch: _Watch) -> None:
-        with acting_as(watch.account):
-            now = await self._resources.state(watch.session, watch.uri)
+    async def _check(self, watch: _Subscription) -> None:
+        with act_as(watch.account):
+            now = await self._resources.read_state(watch.session, watch.uri)
         if now != watch.seen and watch in self._watches:
             watch.seen = now
-            await self._tell(watch)
+            await self._notify(watch)
 
-    async def _tell(self, watch: _Watch) -> None:
+    async def _notify(self, watch: _Subscription) -> None:
         try:
             await watch.notify(watch.uri)
         except (OSError, RuntimeError) as error:
@@ -323,30 +329,30 @@ MARKDOWN = "text/markdown"
 
 
 @cache
-def _memory_documents() -> dict[str, ResourceInfo]:
+def _map_memory_documents() -> dict[str, ResourceInfo]:
     """Return the four documents of the memories, by their addresses."""
     from everkept.families.memories import memory_documents
 
     listed = (
         ResourceInfo(
-            memory_documents.STATUS,
+            memory_documents.STATUS_URI,
             "Memory System Status",
             "Connection health, memory counts, and storage statistics.",
         ),
         ResourceInfo(
-            memory_documents.SESSION_SUMMARY,
+            memory_documents.SESSION_SUMMARY_URI,
             "Current Session Summary",
             "Memories stored, recalled, and consolidated this session.",
             MARKDOWN,
         ),
         ResourceInfo(
-            memory_documents.KNOWLEDGE_GRAPH,
+            memory_documents.KNOWLEDGE_GRAPH_URI,
             "Project Knowledge Graph",
             "Entities and relationships of the current project.",
             MARKDOWN,
         ),
         ResourceInfo(
-            memory_documents.PREFERENCES,
+            memory_documents.PREFERENCES_URI,
             "User Preferences",
             "What was learned of the user's preferences.",
             MARKDOWN,
@@ -363,8 +369,8 @@ class MemoryResources:
         tools: "MemoryTools",
         choice: ProjectChoice,
         library: Library,
-        options: "Options",
-        searches: "SearchBook",
+        options: "MemoryOptions",
+        searches: "SearchLog",
     ) -> None:
         self._searches = searches
         self._tools = tools
@@ -372,48 +378,54 @@ class MemoryResources:
         self._library = library
         self._options = options
 
-    async def listed(self, session: Session) -> list[ResourceInfo]:
-        return list(_memory_documents().values())
+    async def list_resources(self, session: Session) -> list[ResourceInfo]:
+        return list(_map_memory_documents().values())
 
-    def templates(self) -> list[ResourceInfo]:
+    def list_templates(self) -> list[ResourceInfo]:
         return []
 
-    def has(self, uri: str) -> bool:
-        return uri in _memory_documents()
+    def has_resource(self, uri: str) -> bool:
+        return uri in _map_memory_documents()
 
-    async def read(self, session: Session, uri: str) -> Document:
-        if uri not in _memory_documents():
+    async def read(self, session: Session, uri: str) -> ResourceDocument:
+        if uri not in _map_memory_documents():
             raise NotFound("resource", uri, hint="resources/list names what there is.")
-        mime_type = _memory_documents()[uri].mime_type
-        return Document(mime_type, await self._text(Call(session, "resource"), uri))
+        mime_type = _map_memory_documents()[uri].mime_type
+        return ResourceDocument(
+            mime_type, await self._render_text(ToolCall(session, "resource"), uri)
+        )
 
-    async def state(self, session: Session, uri: str) -> object:
+    async def read_state(self, session: Session, uri: str) -> object:
         """Both places count for each of the documents: a promotion moves between them."""
-        if uri not in _memory_documents():
+        if uri not in _map_memory_documents():
             return NotFound.code
-        call = Call(session, "resource")
+        call = ToolCall(session, "resource")
         try:
-            project = await self._choice.current(call)
-            store = await self._choice.to_read(call, None)
-            user = await self._library.user()
-            return project and project.id, await store.revision(), await user.revision()
+            project = await self._choice.find_active(call)
+            store = await self._choice.open_to_read(call, None)
+            user = await self._library.open_user_store()
+            return project and project.id, await store.get_revision(), await user.get_revision()
         except EverkeptError as error:
             return error.code
 
-    async def _text(self, call: Call, uri: str) -> str:
+    async def _render_text(self, call: ToolCall, uri: str) -> str:
         from everkept.families.memories import memory_documents
-        from everkept.families.memories.stores import session_of, started_at
+        from everkept.families.memories.stores import get_session_id, read_start_time
 
-        if uri == memory_documents.STATUS:
-            return memory_documents.status_text(await self._tools.get_memory_status(call))
-        if uri == memory_documents.PREFERENCES:
-            return await memory_documents.preferences_text(await self._library.user())
-        project = await self._choice.to_read(call, None)
-        session = session_of(call, None, self._options)
-        if uri == memory_documents.KNOWLEDGE_GRAPH:
-            return await memory_documents.graph_text(project, session)
-        use = self._tools.uses.of(session or "")
-        user = await self._library.user()
-        searches = await self._searches.newest(session=session) if session else []
-        began = await started_at(call, (project, user), session or "", self._options)
-        return await memory_documents.session_text(project, user, session, began, use, searches)
+        if uri == memory_documents.STATUS_URI:
+            return memory_documents.format_status(await self._tools.get_memory_status(call))
+        if uri == memory_documents.PREFERENCES_URI:
+            return await memory_documents.read_preferences_document(
+                await self._library.open_user_store()
+            )
+        project = await self._choice.open_to_read(call, None)
+        session = get_session_id(call, None, self._options)
+        if uri == memory_documents.KNOWLEDGE_GRAPH_URI:
+            return await memory_documents.read_graph_document(project, session)
+        use = self._tools.uses.get_use(session or "")
+        user = await self._library.open_user_store()
+        searches = await self._searches.list_newest(session=session) if session else []
+        began = await read_start_time(call, (project, user), session or "", self._options)
+        return await memory_documents.read_session_document(
+            project, user, session, began, use, searches
+        )

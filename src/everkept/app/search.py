@@ -8,39 +8,39 @@ from weakref import ref
 
 from everkept.core.answers import (
     Edge,
-    Finding,
-    Findings,
     Node,
+    SearchFinding,
+    SearchFindings,
     SearchType,
     SectionHit,
     SectionSearch,
 )
 from everkept.core.paths import is_windows, is_within
-from everkept.core.peers import KEPT_TYPES, MOST_RESULTS, PeerQuestion
-from everkept.core.ports import Indexing, Library, ProjectChoice, RecordStore
-from everkept.core.projects import Project, Silence, key_of_workspace
-from everkept.core.records import Where
-from everkept.core.secrets import masked
-from everkept.core.sessions import Call, Session
-from everkept.core.text import normalised
-from everkept.core.times import Clock, LocalZone, parsed
+from everkept.core.peers import MAX_RESULTS, MEMORY_TYPES, PeerQuestion
+from everkept.core.ports import Library, ProjectChoice, RecordStore, VectorIndexer
+from everkept.core.projects import OffPeriod, Project, find_workspace_key
+from everkept.core.records import RecordFilter
+from everkept.core.secrets import mask_text
+from everkept.core.sessions import Session, ToolCall
+from everkept.core.text import compute_name_key
+from everkept.core.times import Clock, LocalZone, parse_time
 from everkept.errors import NoActiveProject, NotFound, Refused
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.off_folders import Discreet, folders_of
+from everkept.families.history.off_folders import FilteredStore, read_folders
 from everkept.families.history.search_answers import (
-    CODE_PIECES,
-    CONVERSATIONS,
-    NO_HISTORY,
+    CODE_PART,
+    CONVERSATIONS_PART,
+    NO_HISTORY_CODE,
     UnifiedResult,
 )
 from everkept.families.history.unified_search import UnifiedSearch
-from everkept.families.memories.model import MEMORIES, MEMORY, MemoryView, RecalledMemories
+from everkept.families.memories.model import MEMORY, MEMORY_PROFILE, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import read_entities
-from everkept.language.telling_words import stems
-from everkept.retrieval.excerpts import coverage
-from everkept.retrieval.profile import Place, Profile
+from everkept.language.telling_words import list_stems
+from everkept.retrieval.excerpts import compute_coverage
+from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.settings import Settings
 from everkept.values import Value, replace
@@ -48,12 +48,12 @@ from everkept.values import Value, replace
 if TYPE_CHECKING:
     from everkept.families.bank.banks import BankRecords, Banks
 
-SHOWN_OBSERVATIONS = 5  # of an entity
-MOST_RELATIONS = 5  # of what was found, so that they do not fill a page alone
-ENTITIES = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
-NAMED = 0.95  # score of an entity whose name stands in the question
-BESIDE = 0.9  # what the score of an entity leaves for its relations
-_BROUGHT_ALONG = frozenset({"importance", "recency"})  # parts of a score that are no relevance
+MAX_OBSERVATIONS = 5  # of an entity
+MAX_RELATIONS = 5  # of what was found, so that they do not fill a page alone
+ENTITY_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
+NAME_SCORE = 0.95  # score of an entity whose name stands in the question
+RELATION_FACTOR = 0.9  # what the score of an entity leaves for its relations
+_OTHER_SCORE_PARTS = frozenset({"importance", "recency"})  # parts of a score that are no relevance
 
 
 class MemoryFinder:
@@ -67,21 +67,21 @@ class MemoryFinder:
         self._library = library
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
         found = cast(
             RecalledMemories,
             await self._memories.recall_memories(call, query, limit=limit, explain=True),
         )
         way: SearchType = "keyword" if found.strategy_used == "keyword" else "semantic"
-        hits = [_memory(memory, way) for memory in found.memories]
+        hits = [_build_memory_finding(memory, way) for memory in found.memories]
         hits.sort(key=lambda hit: -hit.score)
-        return Findings(hits, [warning.message for warning in found.warnings or ()])
+        return SearchFindings(hits, [warning.message for warning in found.warnings or ()])
 
-    async def stamp(self, call: Call) -> object:
-        project = await self._choice.to_read(call, None)
-        user = await self._library.user()
-        return (ref(project), await project.stamp(), await user.stamp(), call.session.id)
+    async def get_stamp(self, call: ToolCall) -> object:
+        project = await self._choice.open_to_read(call, None)
+        user = await self._library.open_user_store()
+        return (ref(project), await project.get_stamp(), await user.get_stamp(), call.session.id)
 
 
 class GraphFinder:
@@ -93,18 +93,20 @@ class GraphFinder:
         self._choice = choice
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
-        store = await self._store(call)
-        return Findings([] if store is None else await in_graph(store, query, ways, limit))
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
+        store = await self._find_store(call)
+        return SearchFindings(
+            [] if store is None else await search_graph(store, query, ways, limit)
+        )
 
-    async def stamp(self, call: Call) -> object:
-        store = await self._store(call)
-        return None if store is None else (ref(store), await store.stamp())
+    async def get_stamp(self, call: ToolCall) -> object:
+        store = await self._find_store(call)
+        return None if store is None else (ref(store), await store.get_stamp())
 
-    async def _store(self, call: Call) -> RecordStore | None:
+    async def _find_store(self, call: ToolCall) -> RecordStore | None:
         try:
-            return await self._choice.to_read(call, None)
+            return await self._choice.open_to_read(call, None)
         except NoActiveProject:
             return None
 
@@ -120,46 +122,46 @@ class BankFinder:
         self._records = records
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
         try:
-            found = await self._sections.sections(call, query, limit)
+            found = await self._sections.find_sections(call, query, limit)
         except NotFound:
-            return Findings([])
-        return Findings([_section(hit) for hit in found.hits], found.notices)
+            return SearchFindings([])
+        return SearchFindings([_build_section_finding(hit) for hit in found.hits], found.notices)
 
-    async def stamp(self, call: Call) -> object:
+    async def get_stamp(self, call: ToolCall) -> object:
         """A listing of the files tells whether one has changed; over a network it takes as long as
         a search does, so that there every moment counts as another."""
-        from everkept.families.bank.section_records import searched_files
+        from everkept.families.bank.section_records import list_searched_files
 
         try:
-            bank = await self._banks.existing(call)
+            bank = await self._banks.require_bank(call)
         except NotFound:
             return None
         if bank.files.is_remote:
             return object()
-        files = await searched_files(bank)
-        store = await self._records.to_read(bank)
+        files = await list_searched_files(bank)
+        store = await self._records.open_to_read(bank)
         listed = tuple((info.path, info.size, info.modified_at) for info in files)
-        return (bank.address, listed, ref(store), await store.stamp())
+        return (bank.address, listed, ref(store), await store.get_stamp())
 
 
-async def in_graph(
+async def search_graph(
     store: RecordStore, query: str, ways: Sequence[SearchType], limit: int
-) -> list[Finding]:
+) -> list[SearchFinding]:
     """Entities of one store, with their relations where these are asked for, best first."""
-    hits = (await search([Place(store)], query, ENTITIES, limit=limit)).hits
+    hits = (await search([SearchPlace(store)], query, ENTITY_PROFILE, limit=limit)).hits
     found = await read_entities(store, [hit.record.id for hit in hits])
-    asked = stems(query)
-    names = f" {normalised(query)} "
+    asked = list_stems(query)
+    names = f" {compute_name_key(query)} "
     way: SearchType = "graph" if "graph" in ways else "keyword"
     findings = [
-        Finding(
+        SearchFinding(
             id=node.id,
             type=ENTITY,
-            content=(text := _described(node)),
-            score=_score(node, text, names, asked),
+            content=(text := _describe_entity(node)),
+            score=_score_entity(node, text, names, asked),
             search_type=way,
             title=node.name,
             at=node.updated_at,
@@ -167,47 +169,51 @@ async def in_graph(
         for node in found.nodes
     ]
     if way == "graph":
-        findings += _relations(found.edges, {each.id: each.score for each in findings})
+        findings += _build_relation_findings(
+            found.edges, {each.id: each.score for each in findings}
+        )
     findings.sort(key=lambda each: -each.score)
     return findings[:limit]
 
 
-def fit_of(why: Mapping[str, float] | None) -> float:
+def compute_relevance(why: Mapping[str, float] | None) -> float:
     """How well a memory fits alone: what is important to remember fits no better."""
-    fit = sum(value for part, value in (why or {}).items() if part not in _BROUGHT_ALONG)
-    return min(max(fit / MEMORIES.shares.relevance, 0.0), 1.0)
+    fit = sum(value for part, value in (why or {}).items() if part not in _OTHER_SCORE_PARTS)
+    return min(max(fit / MEMORY_PROFILE.shares.relevance, 0.0), 1.0)
 
 
-def _memory(memory: MemoryView, way: SearchType) -> Finding:
-    return Finding(
+def _build_memory_finding(memory: MemoryView, way: SearchType) -> SearchFinding:
+    return SearchFinding(
         id=memory.id,
         type="memory",
         content=memory.content,
-        score=fit_of(memory.why),
+        score=compute_relevance(memory.why),
         search_type=way,
-        at=parsed(memory.occurred_at or memory.created_at),
+        at=parse_time(memory.occurred_at or memory.created_at),
     )
 
 
-def _described(node: Node) -> str:
-    shown = (f"- {text}" for _, text, _ in node.leaves[:SHOWN_OBSERVATIONS])
+def _describe_entity(node: Node) -> str:
+    shown = (f"- {text}" for _, text, _ in node.leaves[:MAX_OBSERVATIONS])
     return "\n".join((f"{node.name} ({node.type})", *shown))
 
 
-def _score(entity: Node, text: str, names: str, asked: frozenset[str]) -> float:
+def _score_entity(entity: Node, text: str, names: str, asked: frozenset[str]) -> float:
     """An engine's own figures say only what is better; this says how good."""
     if f" {entity.name_key} " in names:
-        return NAMED
-    return min(coverage(asked, text), NAMED)
+        return NAME_SCORE
+    return min(compute_coverage(asked, text), NAME_SCORE)
 
 
-def _relations(edges: Sequence[Edge], scores: dict[str, float]) -> list[Finding]:
+def _build_relation_findings(
+    edges: Sequence[Edge], scores: dict[str, float]
+) -> list[SearchFinding]:
     def score(edge: Edge) -> float:
-        return BESIDE * max(scores.get(edge.source, 0.0), scores.get(edge.target, 0.0))
+        return RELATION_FACTOR * max(scores.get(edge.source, 0.0), scores.get(edge.target, 0.0))
 
     telling = sorted(edges, key=lambda edge: (-score(edge), -edge.created_at))
     return [
-        Finding(
+        SearchFinding(
             id=edge.id,
             type="relation",
             content=f"{edge.source_name} {edge.verb} {edge.target_name}",
@@ -216,16 +222,18 @@ def _relations(edges: Sequence[Edge], scores: dict[str, float]) -> list[Finding]
             title=edge.verb,
             at=edge.created_at,
         )
-        for edge in telling[:MOST_RELATIONS]
+        for edge in telling[:MAX_RELATIONS]
     ]
 
 
-def _section(hit: SectionHit) -> Finding:
+def _build_section_finding(hit: SectionHit) -> SearchFinding:
     title = hit.file if hit.heading is None else f"{hit.file}: {hit.heading}"
-    return Finding(f"{hit.file}:{hit.line}", "section", hit.text, hit.score, "semantic", title)
+    return SearchFinding(
+        f"{hit.file}:{hit.line}", "section", hit.text, hit.score, "semantic", title
+    )
 
 
-async def folders_of_projects(
+async def map_project_folders(
     library: Library, projects: Sequence[Project], folders: Iterable[str]
 ) -> dict[str, Project]:
     """Those of the folders that lie in one of these projects, with it.
@@ -234,41 +242,43 @@ async def folders_of_projects(
     out unless that is among them too.
     """
     known = {project.id: project for project in projects}
-    owners = _Owners(library)
-    inside = [place for each in projects for place in await library.workspaces_of(each)]
+    owners = _FolderOwners(library)
+    inside = [place for each in projects for place in await library.list_workspaces(each)]
     if not inside:
         return {}
     found: dict[str, Project] = {}
-    for folder, places in (await asyncio.to_thread(_places, folders)).items():
+    for folder, places in (await asyncio.to_thread(_map_folder_keys, folders)).items():
         if not any(is_within(place, inside) for place in places):
             continue
-        around = [owner for place in places if (owner := await owners.of(place)) is not None]
+        around = [
+            owner for place in places if (owner := await owners.find_owner(place)) is not None
+        ]
         if around and all(owner.id in known for owner in around):
             found[folder] = known[around[0].id]
     return found
 
 
-class _Owners:
+class _FolderOwners:
     """Whose each folder is: that of the innermost workspace around it."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._known: dict[str, Project | None] = {}
 
-    async def of(self, folder: str) -> Project | None:
+    async def find_owner(self, folder: str) -> Project | None:
         path: PurePath = (PureWindowsPath if is_windows(folder) else PurePosixPath)(folder)
         for place in (path, *path.parents):
             key = str(place)
             if key not in self._known:
-                self._known[key] = await self._library.project_of_workspace(key)
+                self._known[key] = await self._library.find_workspace_project(key)
             if (owner := self._known[key]) is not None:
                 return owner
         return None
 
 
-def _places(folders: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+def _map_folder_keys(folders: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     """Each folder as conversations name it, and as its project does, where that can be told."""
-    named = {folder: key_of_workspace(folder) for folder in folders if folder}
+    named = {folder: find_workspace_key(folder) for folder in folders if folder}
     return {
         folder: (folder,) if key is None or key == folder else (folder, key)
         for folder, key in named.items()
@@ -276,23 +286,23 @@ def _places(folders: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 SHARED_SCOPE = "project"  # of memories: what the user or a session keeps stays here
-NOT_ALL = "Not everything could be searched; asking again may find more."
+INCOMPLETE_WARNING = "Not everything could be searched; asking again may find more."
 
 
-def options_of(settings: Settings) -> HistoryOptions:
+def build_options(settings: Settings) -> HistoryOptions:
     return HistoryOptions(
-        time_limit=settings.recall_time_limit, zone=LocalZone(), workspace=key_of_workspace
+        time_limit=settings.recall_time_limit, zone=LocalZone(), workspace=find_workspace_key
     )
 
 
-class Shared(Value):
+class SharedFindings(Value):
     """What was found, best first. `warnings` tell nothing of what is not shared."""
 
-    results: list[Finding]
+    results: list[SearchFinding]
     warnings: list[str]
 
 
-class _Granted(Value):
+class _GrantedProject(Value):
     project: Project
     store: RecordStore
 
@@ -307,7 +317,7 @@ class SharedSearch:
         self,
         granted: Library,
         library: Library,
-        indexing: Indexing,
+        indexing: VectorIndexer,
         clock: Clock,
         options: HistoryOptions,
     ) -> None:
@@ -319,43 +329,43 @@ class SharedSearch:
         self._clock = clock
         self._options = options
 
-    async def search(self, question: PeerQuestion) -> Shared:
-        granted = await self._projects()
-        folders = await self._folders(granted)
+    async def search(self, question: PeerQuestion) -> SharedFindings:
+        granted = await self._list_projects()
+        folders = await self._map_folders(granted)
         wanted = question.types
-        kept = not wanted or any(each in KEPT_TYPES for each in wanted)
-        finders = [self._memories(granted), _SharedGraph(granted)] if kept else []
-        past = cast(Library, _SharedPast(self._library, folders))
+        kept = not wanted or any(each in MEMORY_TYPES for each in wanted)
+        finders = [self._build_memory_finder(granted), _SharedGraph(granted)] if kept else []
+        past = cast(Library, _SharedHistory(self._library, folders))
         unified = UnifiedSearch(past, finders, self._indexing, self._clock, self._options)
         # What is not wanted is left out afterwards, so that there must be enough.
-        most = MOST_RESULTS if wanted else question.limit
-        call = Call(Session(is_conversation=False, stateful=False), "peers_search")
+        most = MAX_RESULTS if wanted else question.limit
+        call = ToolCall(Session(is_conversation=False, stateful=False), "peers_search")
         answer = await unified.search(call, question.query, limit=most)
-        found = [_finding(result, folders) for result in answer.results]
+        found = [_build_finding(result, folders) for result in answer.results]
         results = [each for each in found if each and (not wanted or each.type in wanted)]
-        told = [each for each in answer.warnings or () if each.code != NO_HISTORY]
-        return Shared(results[: question.limit], [NOT_ALL] if told else [])
+        told = [each for each in answer.warnings or () if each.code != NO_HISTORY_CODE]
+        return SharedFindings(results[: question.limit], [INCOMPLETE_WARNING] if told else [])
 
-    async def _projects(self) -> list[_Granted]:
-        found: list[_Granted] = []
-        for project in await self._granted.projects("active"):
+    async def _list_projects(self) -> list[_GrantedProject]:
+        found: list[_GrantedProject] = []
+        for project in await self._granted.list_projects("active"):
             try:
                 opened, store = await self._granted.open(project.name)
             except (NotFound, Refused):  # archived or deleted meanwhile
                 continue
             if not opened.is_off:
-                found.append(_Granted(opened, store))
+                found.append(_GrantedProject(opened, store))
         return found
 
-    async def _folders(self, granted: Sequence[_Granted]) -> Mapping[str, Project]:
+    async def _map_folders(self, granted: Sequence[_GrantedProject]) -> Mapping[str, Project]:
         """By the names that conversations have for them."""
         if not granted:
             return {}
-        past = await self._library.history()
+        past = await self._library.open_history_store()
         projects = [each.project for each in granted]
-        return await folders_of_projects(self._library, projects, await folders_of(past))
+        return await map_project_folders(self._library, projects, await read_folders(past))
 
-    def _memories(self, granted: Sequence[_Granted]) -> "_SharedMemories":
+    def _build_memory_finder(self, granted: Sequence[_GrantedProject]) -> "_SharedMemories":
         return _SharedMemories(granted, self._indexing, self._clock, self._options)
 
 
@@ -364,8 +374,8 @@ class _SharedMemories:
 
     def __init__(
         self,
-        granted: Sequence[_Granted],
-        indexing: Indexing,
+        granted: Sequence[_GrantedProject],
+        indexing: VectorIndexer,
         clock: Clock,
         options: HistoryOptions,
     ) -> None:
@@ -375,15 +385,15 @@ class _SharedMemories:
         self._options = options
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
         if not self._granted:
-            return Findings([])
-        where = Where(kinds=(MEMORY,), scopes=(SHARED_SCOPE,))
+            return SearchFindings([])
+        where = RecordFilter(kinds=(MEMORY,), scopes=(SHARED_SCOPE,))
         found = await search(
-            [Place(each.store, where) for each in self._granted],
+            [SearchPlace(each.store, where) for each in self._granted],
             query,
-            MEMORIES,
+            MEMORY_PROFILE,
             limit=limit,
             embedder=self._indexing.embedder,
             now=self._clock(),
@@ -392,84 +402,84 @@ class _SharedMemories:
         )
         way: SearchType = "keyword" if found.strategy == "keyword" else "semantic"
         hits = [
-            Finding(
+            SearchFinding(
                 id=hit.record.id,
                 type="memory",
                 content=hit.record.text,
-                score=fit_of(hit.why),
+                score=compute_relevance(hit.why),
                 search_type=way,
                 project=self._granted[hit.place].project.name,
-                at=hit.record.at,
+                at=hit.record.effective_at,
             )
             for hit in found.hits
         ]
         hits.sort(key=lambda hit: -hit.score)
-        return Findings(hits, [notice.message for notice in found.notices])
+        return SearchFindings(hits, [notice.message for notice in found.notices])
 
-    async def stamp(self, call: Call) -> object:
+    async def get_stamp(self, call: ToolCall) -> object:
         return object()  # nothing is kept of what was found
 
 
 class _SharedGraph:
     name = "graph"
 
-    def __init__(self, granted: Sequence[_Granted]) -> None:
+    def __init__(self, granted: Sequence[_GrantedProject]) -> None:
         self._granted = granted
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
-        async def in_project(each: _Granted) -> list[Finding]:
-            hits = await in_graph(each.store, query, ways, limit)
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
+        async def in_project(each: _GrantedProject) -> list[SearchFinding]:
+            hits = await search_graph(each.store, query, ways, limit)
             return [replace(hit, project=each.project.name) for hit in hits]
 
         found = await asyncio.gather(*map(in_project, self._granted))
         hits = [hit for hits in found for hit in hits]
         hits.sort(key=lambda hit: -hit.score)
-        return Findings(hits[:limit])
+        return SearchFindings(hits[:limit])
 
-    async def stamp(self, call: Call) -> object:
+    async def get_stamp(self, call: ToolCall) -> object:
         return object()
 
 
-class _SharedPast:
+class _SharedHistory:
     """Of a library, what a search over everything asks it for."""
 
     def __init__(self, library: Library, folders: Mapping[str, Project]) -> None:
         self._library = library
         self._folders = folders
 
-    async def history(self) -> RecordStore:
+    async def open_history_store(self) -> RecordStore:
         """The conversations of these folders, also if other folders are added later."""
-        store, folders = await self._library.history(), self._folders
-        return Discreet(store, tuple(sorted(folders)), lambda scope: scope in folders)
+        store, folders = await self._library.open_history_store(), self._folders
+        return FilteredStore(store, tuple(sorted(folders)), lambda scope: scope in folders)
 
-    async def silences(self) -> list[Silence]:
-        return await self._library.silences()
+    async def list_off_periods(self) -> list[OffPeriod]:
+        return await self._library.list_off_periods()
 
 
-def _finding(result: UnifiedResult, folders: Mapping[str, Project]) -> Finding | None:
+def _build_finding(result: UnifiedResult, folders: Mapping[str, Project]) -> SearchFinding | None:
     """Named by its project, whatever that is called on the disk; None for what has none."""
     project = place = result.context.project_path or ""
-    if result.found_in in (CONVERSATIONS, CODE_PIECES):
+    if result.found_in in (CONVERSATIONS_PART, CODE_PART):
         project = folders[place].name if place in folders else ""
     if not project:
         return None
     when = result.context.timestamp
-    title = _inside(result.file, place) if result.file else result.title
-    return Finding(
+    title = _strip_folder(result.file, place) if result.file else result.title
+    return SearchFinding(
         id=result.id,
         type=result.type,
-        content=masked(result.content)[0],
+        content=mask_text(result.content)[0],
         score=result.relevance_score,
         search_type=result.search_type,
-        title=None if title is None else masked(title)[0],
+        title=None if title is None else mask_text(title)[0],
         project=project,
-        at=None if when is None else parsed(when),
+        at=None if when is None else parse_time(when),
     )
 
 
-def _inside(file: str, folder: str) -> str:
+def _strip_folder(file: str, folder: str) -> str:
     """A file's name as it is inside its project: where that lies is nobody else's matter."""
     rest = file.removeprefix(folder)
     return rest.lstrip("/\\") if rest != file and rest[:1] in ("/", "\\") else file

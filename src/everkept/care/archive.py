@@ -15,25 +15,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from everkept.core.care import Facts, Owner
-from everkept.core.disk import make_folder, open_private, usable
+from everkept.core.care import DatabaseFacts, OwningProject
+from everkept.core.disk import make_folder, open_private, translate_os_errors
 from everkept.core.projects import Status
-from everkept.core.sessions import is_home
+from everkept.core.sessions import is_private_name
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
 
 if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-DAMAGED = "damaged"  # folder of what could not be read
-CHUNK = 1 << 20  # bytes
-COMPRESSION = 1  # 220 MB in 2 seconds; the next better level takes half as long again for 4 %
-LONGEST_MANIFEST = 64 << 20  # bytes
+BACKUP_FORMAT = 1
+MANIFEST_FILE = "manifest.json"
+DAMAGED_FOLDER = "damaged"  # folder of what could not be read
+CHUNK_BYTES = 1 << 20  # bytes
+COMPRESSION_LEVEL = 1  # 220 MB in 2 seconds; the next better level takes half as long again for 4 %
+MAX_MANIFEST_BYTES = 64 << 20  # bytes
 
 
-class Copied(Value):
+class BackupDatabase(Value):
     """One database of a backup. `project` is the name of the project whose it is."""
 
     name: str
@@ -46,36 +46,36 @@ class Copied(Value):
     rows: Mapping[str, int]
 
 
-class Manifest(Value):
+class ArchiveManifest(Value):
     version: str
     created_at: str
-    databases: Sequence[Copied]
+    databases: Sequence[BackupDatabase]
     damaged: Sequence[str] = field(default=())
-    format: int = FORMAT
+    format: int = BACKUP_FORMAT
 
     @property
     def size(self) -> int:
         return sum(copied.size for copied in self.databases)
 
     @property
-    def projects(self) -> list[Copied]:
+    def projects(self) -> list[BackupDatabase]:
         return [copied for copied in self.databases if copied.project is not None]
 
     @property
     def project_names(self) -> list[str]:
         """Without what is an account's alone."""
         names = [copied.project for copied in self.databases if copied.project is not None]
-        return [name for name in names if not is_home(name)]
+        return [name for name in names if not is_private_name(name)]
 
 
 def add_copy(
-    care: "SqliteCare", archive: zipfile.ZipFile, name: str, copy: Path, owner: Owner | None
-) -> Copied:
+    care: "SqliteCare", archive: zipfile.ZipFile, name: str, copy: Path, owner: OwningProject | None
+) -> BackupDatabase:
     """Takes a copy in, and tells of it what the manifest will."""
-    facts = care.facts(copy, name)
+    facts = care.read_facts(copy, name)
     with copy.open("rb") as source, archive.open(name, "w", force_zip64=True) as target:
-        checksum = _passed_on(source, target)
-    return Copied(
+        checksum = _copy_stream(source, target)
+    return BackupDatabase(
         name=name,
         project=owner.name if owner else None,
         status=owner.status if owner else None,
@@ -89,74 +89,80 @@ def add_copy(
 
 def add_damaged(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     """The bytes of what cannot be read as a database, for whoever can do something with them."""
-    entry = f"{DAMAGED}/{name}"
+    entry = f"{DAMAGED_FOLDER}/{name}"
     with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
-        shutil.copyfileobj(source, target, CHUNK)
+        shutil.copyfileobj(source, target, CHUNK_BYTES)
 
 
-def add_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
-    archive.writestr(MANIFEST, json.dumps(as_dict(manifest), ensure_ascii=False, indent=2))
+def add_manifest(archive: zipfile.ZipFile, manifest: ArchiveManifest) -> None:
+    archive.writestr(MANIFEST_FILE, json.dumps(as_dict(manifest), ensure_ascii=False, indent=2))
 
 
 @contextmanager
-def opened(
+def open_backup(
     care: "SqliteCare", file: Path
-) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
+) -> Generator[tuple[zipfile.ZipFile, ArchiveManifest], None, None]:
     """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
     if not file.is_file():
         what = f"{file} is a folder." if file.is_dir() else f"There is no file {file}."
         raise InvalidInput(what, hint="Name the file of a backup.", value=str(file))
-    with _intact(file), zipfile.ZipFile(file) as archive:
-        yield archive, _manifest(care, archive, file)
+    with _detect_damage(file), zipfile.ZipFile(file) as archive:
+        yield archive, _read_manifest(care, archive, file)
 
 
 @contextmanager
-def _intact(file: Path) -> Generator[None, None, None]:
+def _detect_damage(file: Path) -> Generator[None, None, None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         with file.open("rb") as source:
             begins_as_zip = source.read(4) == b"PK\x03\x04"
-        raise (_damaged(file, str(error)) if begins_as_zip else _no_backup(file)) from error
+        raise (
+            _build_damaged_error(file, str(error)) if begins_as_zip else _build_invalid_error(file)
+        ) from error
 
 
-def _manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> Manifest:
+def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> ArchiveManifest:
     try:
-        if archive.getinfo(MANIFEST).file_size > LONGEST_MANIFEST:
-            raise _no_backup(file)
-        told: dict[str, Any] = json.loads(archive.read(MANIFEST))
-        if int(told["format"]) > FORMAT:
+        if archive.getinfo(MANIFEST_FILE).file_size > MAX_MANIFEST_BYTES:
+            raise _build_invalid_error(file)
+        told: dict[str, Any] = json.loads(archive.read(MANIFEST_FILE))
+        if int(told["format"]) > BACKUP_FORMAT:
             raise StoreTooNew(
                 f"{file} was made by Everkept {told.get('version')}, in a form that this one "
                 "does not know.",
                 hint="Update Everkept.",
                 path=str(file),
             )
-        databases = [Copied(**copied) for copied in told["databases"]]
-        manifest = Manifest(told["version"], told["created_at"], databases, told["damaged"])
+        databases = [BackupDatabase(**copied) for copied in told["databases"]]
+        manifest = ArchiveManifest(told["version"], told["created_at"], databases, told["damaged"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _no_backup(file) from error
+        raise _build_invalid_error(file) from error
     _check_names(care, archive, manifest, file)
     return manifest
 
 
 def _check_names(
-    care: "SqliteCare", archive: zipfile.ZipFile, manifest: Manifest, file: Path
+    care: "SqliteCare", archive: zipfile.ZipFile, manifest: ArchiveManifest, file: Path
 ) -> None:
     """Only names that a data folder has: nothing is ever written anywhere else."""
     names = [copied.name for copied in manifest.databases]
     if (
-        not all(map(care.is_name, names))
+        not all(map(care.is_database_name, names))
         or len({*names}) != len(names)
         or care.catalogue not in (*names, *manifest.damaged)
     ):
-        raise _no_backup(file)
+        raise _build_invalid_error(file)
     if lacking := {*names} - {*archive.namelist()}:
-        raise _damaged(file, f"{min(lacking)} is missing")
+        raise _build_damaged_error(file, f"{min(lacking)} is missing")
 
 
-def take_out(
-    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path
+def extract_databases(
+    care: "SqliteCare",
+    archive: zipfile.ZipFile,
+    file: Path,
+    manifest: ArchiveManifest,
+    folder: Path,
 ) -> None:
     """Every database of a backup under its name in the folder, once all of them are verified."""
     free = shutil.disk_usage(folder).free
@@ -170,44 +176,44 @@ def take_out(
             free=free,
         )
     for copied in manifest.databases:
-        take_out_one(care, archive, file, copied, folder / copied.name)
+        extract_database(care, archive, file, copied, folder / copied.name)
     catalogue = folder / care.catalogue
     if catalogue.exists():
-        _check_listed(file, manifest, care.owners(catalogue))
+        _check_listed(file, manifest, care.read_owners(catalogue))
 
 
-def take_out_one(
-    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path
+def extract_database(
+    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, copied: BackupDatabase, target: Path
 ) -> None:
-    with usable(target):
+    with translate_os_errors(target):
         make_folder(target.parent)
         with (
-            _intact(file),
+            _detect_damage(file),
             archive.open(copied.name) as source,
             open(target, "wb", opener=open_private) as written,
         ):
-            checksum = _passed_on(source, written, at_most=copied.size)
-    facts = Facts(copied.schema_version, copied.newest_change, copied.rows)
-    if checksum != copied.sha256 or care.facts(target, copied.name) != facts:
-        raise _damaged(file, f"{copied.name} is not what was taken in")
+            checksum = _copy_stream(source, written, at_most=copied.size)
+    facts = DatabaseFacts(copied.schema_version, copied.newest_change, copied.rows)
+    if checksum != copied.sha256 or care.read_facts(target, copied.name) != facts:
+        raise _build_damaged_error(file, f"{copied.name} is not what was taken in")
 
 
-def check_whole(care: "SqliteCare", file: Path, manifest: Manifest) -> None:
+def verify_backup(care: "SqliteCare", file: Path, manifest: ArchiveManifest) -> None:
     """Reads what was written once more, before anybody relies on it."""
-    with opened(care, file) as (archive, found):
+    with open_backup(care, file) as (archive, found):
         if found != manifest:
-            raise _damaged(file, "its manifest is not what was written")
+            raise _build_damaged_error(file, "its manifest is not what was written")
         for copied in manifest.databases:
             with archive.open(copied.name) as source, Path(os.devnull).open("wb") as nowhere:
-                if _passed_on(source, nowhere) != copied.sha256:
-                    raise _damaged(file, f"{copied.name} is not what was taken in")
+                if _copy_stream(source, nowhere) != copied.sha256:
+                    raise _build_damaged_error(file, f"{copied.name} is not what was taken in")
 
 
-def _passed_on(source: IO[bytes], target: IO[bytes], at_most: int | None = None) -> str:
+def _copy_stream(source: IO[bytes], target: IO[bytes], at_most: int | None = None) -> str:
     """The checksum of what went from one to the other, which is never more than was promised."""
     checksum = hashlib.sha256()
     passed = 0
-    while chunk := source.read(CHUNK):
+    while chunk := source.read(CHUNK_BYTES):
         passed += len(chunk)
         if at_most is not None and passed > at_most:
             return "too long"
@@ -216,17 +222,19 @@ def _passed_on(source: IO[bytes], target: IO[bytes], at_most: int | None = None)
     return checksum.hexdigest()
 
 
-def _check_listed(file: Path, manifest: Manifest, owners: Mapping[str, Owner]) -> None:
+def _check_listed(
+    file: Path, manifest: ArchiveManifest, owners: Mapping[str, OwningProject]
+) -> None:
     """The catalogue names exactly the files that are there."""
     listed = {(path, *owner) for path, owner in owners.items()}
     told = {(copied.name, copied.project, copied.status) for copied in manifest.projects}
     beyond = {copied.name for copied in manifest.databases if copied.project is None}
     lost = {kept for kept in listed - told if kept[0] not in manifest.damaged}
     if lost or told - listed or any("/" in name for name in beyond):
-        raise _damaged(file, "its list of projects does not fit its files")
+        raise _build_damaged_error(file, "its list of projects does not fit its files")
 
 
-def _no_backup(file: Path) -> InvalidInput:
+def _build_invalid_error(file: Path) -> InvalidInput:
     return InvalidInput(
         f"{file} is no backup of Everkept.",
         hint="`everkept backup FILE` makes one.",
@@ -234,7 +242,7 @@ def _no_backup(file: Path) -> InvalidInput:
     )
 
 
-def _damaged(file: Path, reason: str) -> StoreDamaged:
+def _build_damaged_error(file: Path, reason: str) -> StoreDamaged:
     return StoreDamaged(
         f"The backup {file} is damaged: {reason}.",
         hint="Take another one; nothing was changed.",

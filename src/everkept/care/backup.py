@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept import __version__
-from everkept.app.history import EXCLUDED
+from everkept.app.history import EXCLUDED_NOTES
 from everkept.care import archive
-from everkept.care.archive import Copied, Manifest
-from everkept.core.care import Added, Progress, Unsettled
-from everkept.core.disk import new_file, usable
-from everkept.core.sessions import is_home
-from everkept.core.times import Clock, iso
+from everkept.care.archive import ArchiveManifest, BackupDatabase
+from everkept.core.care import Progress, RestoredProject, UnfinishedOperation
+from everkept.core.disk import translate_os_errors, write_new_file
+from everkept.core.sessions import is_private_name
+from everkept.core.times import Clock, format_iso
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -34,17 +34,17 @@ from everkept.values import Value
 
 if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
-    from everkept.engines.sqlite.snapshot import Moment
+    from everkept.engines.sqlite.snapshot import FolderSnapshot
 
-ATTEMPTS = 20  # times that somebody may be moving a project just then
+MAX_ATTEMPTS = 20  # times that somebody may be moving a project just then
 
 
-class Backup(Value):
+class WrittenBackup(Value):
     """A backup that was written and read again."""
 
     file: Path
     size: int
-    manifest: Manifest
+    manifest: ArchiveManifest
 
 
 def back_up(
@@ -55,13 +55,13 @@ def back_up(
     *,
     force: bool = False,
     with_damaged: bool = False,
-) -> Backup:
+) -> WrittenBackup:
     """Writes a backup of a data folder beside which servers go on writing.
 
     `with_damaged` takes in what cannot be read as it is; without it, that is an error.
     """
     folder = care.folder
-    if not care.is_there():
+    if not care.has_data():
         raise NotFound(
             "data",
             str(folder),
@@ -70,11 +70,11 @@ def back_up(
         )
     _check_target(folder, file, force=force)
     care.refuse_if_unfinished()
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
             made = write_backup(care, file, clock, report, force=force, with_damaged=with_damaged)
-        except Unsettled:
-            care.settle()
+        except UnfinishedOperation:
+            care.settle_moves()
         else:
             care.note_backup(made.file, made.manifest.created_at)
             return made
@@ -90,31 +90,31 @@ def write_backup(
     force: bool = False,
     with_damaged: bool = False,
     is_locked: bool = False,
-) -> Backup:
+) -> WrittenBackup:
     """The same for a target that is checked, and for who has locked the data folder already."""
     with (
         # Beside the target, so that a rename puts the whole in its place.
-        care.scratch(file.parent) as scratch,
-        usable(scratch),
-        care.moment(lenient=with_damaged, is_locked=is_locked) as moment,
+        care.open_scratch(file.parent) as scratch,
+        translate_os_errors(scratch),
+        care.open_snapshot(lenient=with_damaged, is_locked=is_locked) as moment,
     ):
         draft = scratch / "backup.zip"
-        manifest = _Writing(care, scratch, moment, report, with_damaged=with_damaged).write(
+        manifest = _BackupWriter(care, scratch, moment, report, with_damaged=with_damaged).write(
             draft, clock()
         )
-        archive.check_whole(care, draft, manifest)
+        archive.verify_backup(care, draft, manifest)
         _publish(draft, file, force=force)
-    return Backup(file, file.stat().st_size, manifest)
+    return WrittenBackup(file, file.stat().st_size, manifest)
 
 
-class _Writing:
+class _BackupWriter:
     """One backup in the making."""
 
     def __init__(
         self,
         care: "SqliteCare",
         scratch: Path,
-        moment: "Moment",
+        moment: "FolderSnapshot",
         report: Progress,
         *,
         with_damaged: bool,
@@ -127,8 +127,8 @@ class _Writing:
         self._damaged: list[str] = []
         self._done = 0
 
-    def write(self, draft: Path, at: int) -> Manifest:
-        with _new(draft) as target:
+    def write(self, draft: Path, at: int) -> ArchiveManifest:
+        with _open_archive(draft) as target:
             copies = [copy for name in self._moment.databases if (copy := self._add(target, name))]
             for name in self._moment.damaged:
                 self._damaged.append(name)
@@ -136,20 +136,20 @@ class _Writing:
                     path = self._care.folder / each
                     if path.is_file():
                         archive.add_damaged(target, each, path)
-            manifest = Manifest(__version__, iso(at), copies, self._damaged)
+            manifest = ArchiveManifest(__version__, format_iso(at), copies, self._damaged)
             archive.add_manifest(target, manifest)
         return manifest
 
-    def _add(self, target: zipfile.ZipFile, name: str) -> Copied | None:
+    def _add(self, target: zipfile.ZipFile, name: str) -> BackupDatabase | None:
         copy = self._scratch / "copy.db"
-        self._moment.copy(name, copy, self._reported())
+        self._moment.copy(name, copy, self._build_progress())
         self._done += 1
         try:
             owner = self._moment.owners.get(name)
             return archive.add_copy(self._care, target, name, copy, owner)
         except StoreDamaged as error:
             if not self._with_damaged:
-                raise _too_damaged(error) from error
+                raise _build_damaged_error(error) from error
             # The copy, not the file: closing that would take the locks that we have on it.
             archive.add_damaged(target, name, copy)
             self._damaged.append(name)
@@ -157,7 +157,7 @@ class _Writing:
         finally:
             copy.unlink()
 
-    def _reported(self) -> Progress:
+    def _build_progress(self) -> Progress:
         """Each database counts alike; within it, the pages do."""
         steps, total = 100, len(self._moment.databases)
 
@@ -179,10 +179,10 @@ def _check_target(folder: Path, file: Path, *, force: bool) -> None:
     if problem:
         raise InvalidInput(f"{problem}.", hint=hint, argument="FILE", value=str(file))
     if file.exists() and not force:
-        raise _taken(file)
+        raise _build_exists_error(file)
 
 
-def _taken(file: Path) -> InvalidInput:
+def _build_exists_error(file: Path) -> InvalidInput:
     return InvalidInput(
         f"There is a file {file} already.",
         hint="Name another one, or say --force to replace it.",
@@ -191,7 +191,7 @@ def _taken(file: Path) -> InvalidInput:
     )
 
 
-def _too_damaged(error: StoreDamaged) -> StoreDamaged:
+def _build_damaged_error(error: StoreDamaged) -> StoreDamaged:
     return StoreDamaged(
         f"{error.message} No backup was written.",
         hint="`everkept doctor` tells more; --with-damaged takes it in as it is.",
@@ -200,12 +200,12 @@ def _too_damaged(error: StoreDamaged) -> StoreDamaged:
 
 
 @contextmanager
-def _new(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
+def _open_archive(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
     """A zip that only its owner may read, on the disk when the block has ended."""
     with (
-        new_file(draft) as file,
+        write_new_file(draft) as file,
         zipfile.ZipFile(
-            file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION
+            file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION_LEVEL
         ) as target,
     ):
         yield target
@@ -213,24 +213,24 @@ def _new(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
 
 def _publish(draft: Path, file: Path, *, force: bool) -> None:
     if file.exists() and not force:  # it came into being meanwhile
-        raise _taken(file)
+        raise _build_exists_error(file)
     draft.replace(file)
 
 
-DECISIONS = (EXCLUDED,)  # notes that say what is not to be stored
+DECISION_NOTES = (EXCLUDED_NOTES,)  # notes that say what is not to be stored
 
 # Says whether to go on: given what is in the backup, and where the safety copy will be.
-Ask = Callable[[Manifest, Path | None], bool]
+ConfirmRestore = Callable[[ArchiveManifest, Path | None], bool]
 
 
-class Restored(Value):
+class RestoreOutcome(Value):
     """What came back; `safety` has what was there before, `left` could not be removed yet.
 
     `off` is switched off, some of it perhaps since the backup was made. What was decided since is
     not known where `decisions_lost`.
     """
 
-    manifest: Manifest
+    manifest: ArchiveManifest
     safety: Path | None
     left: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
@@ -242,22 +242,22 @@ def restore(
     file: Path,
     clock: Clock,
     report: Progress,
-    ask: Ask,
+    ask: ConfirmRestore,
     *,
     replace: bool = False,
     safety: Path | None = None,
-) -> Restored | None:
+) -> RestoreOutcome | None:
     """Makes the data folder what the backup is; None where nobody wants that.
 
     Where there is data already this is refused, unless it may `replace` it.
     """
     folder = care.folder
-    safety = safety or _beside(folder, clock())
+    safety = safety or _build_safety_path(folder, clock())
     with ExitStack() as stack:
-        backup, manifest = stack.enter_context(archive.opened(care, file))
+        backup, manifest = stack.enter_context(archive.open_backup(care, file))
         is_empty = _is_empty(care, replace=replace)
-        stage = stack.enter_context(care.stage())
-        archive.take_out(care, backup, file, manifest, stage)
+        stage = stack.enter_context(care.open_stage())
+        archive.extract_databases(care, backup, file, manifest, stage)
         if not (stage / care.catalogue).exists():
             raise StoreDamaged(
                 f"{file} has no list of projects: that was damaged when the backup was made.",
@@ -268,25 +268,25 @@ def restore(
             _check_safety(safety)
         if not ask(manifest, None if is_empty else safety):
             return None
-        care.found(clock)
-        with care.locked() as live:
+        care.create_missing_files(clock)
+        with care.lock() as live:
             if not live.is_empty and is_empty:
                 raise Conflict(f"{folder} was filled meanwhile.", hint="Try again.")
             kept = None if live.is_empty else safety
             if kept is not None:
                 write_backup(care, kept, clock, report, with_damaged=True, is_locked=True)
-            prepared = live.prepare(stage, file, kept, DECISIONS, clock())
+            prepared = live.prepare(stage, file, kept, DECISION_NOTES, clock())
             try:
                 left = live.put(stage, report)
             except (EverkeptError, OSError, KeyboardInterrupt) as error:
-                raise _interrupted(error, kept) from error
-    return Restored(manifest, kept, tuple(left), tuple(prepared.off), prepared.decisions_lost)
+                raise _build_interrupted_error(error, kept) from error
+    return RestoreOutcome(manifest, kept, tuple(left), tuple(prepared.off), prepared.decisions_lost)
 
 
-def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> Added:
+def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> RestoredProject:
     """One project of the backup beside those that are there. Raises InvalidInput for what is an
     account's alone: as a project, others would see it."""
-    if is_home(name):
+    if is_private_name(name):
         raise InvalidInput(
             f'"{name}" is what an account keeps for itself: it never comes back as a project.',
             hint="--replace brings everything back, and that with it.",
@@ -294,7 +294,7 @@ def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> 
             value=name,
         )
     care.refuse_if_unfinished()
-    with archive.opened(care, file) as (backup, manifest), care.stage() as stage:
+    with archive.open_backup(care, file) as (backup, manifest), care.open_stage() as stage:
         wanted = next((copied for copied in manifest.projects if copied.project == name), None)
         if wanted is None:
             known = ", ".join(f'"{each}"' for each in manifest.project_names[:10])
@@ -306,15 +306,15 @@ def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> 
             )
         listed = [copied for copied in manifest.databases if copied.name == care.catalogue]
         for copied in (wanted, *listed):
-            archive.take_out_one(care, backup, file, copied, stage / copied.name)
-        care.found(clock)
+            archive.extract_database(care, backup, file, copied, stage / copied.name)
+        care.create_missing_files(clock)
         before = stage / care.catalogue if listed else None
         return care.add_project(stage / wanted.name, name, before, clock())
 
 
 def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
     """Raises Refused where there is data, and it may not be replaced."""
-    with care.locked() as live:
+    with care.lock() as live:
         is_empty = live.is_empty
     if not is_empty and not replace:
         raise Refused(
@@ -326,8 +326,8 @@ def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
     return is_empty
 
 
-def _beside(folder: Path, at: int) -> Path:
-    moment = iso(at)[:19].replace(":", "").replace("T", "-")
+def _build_safety_path(folder: Path, at: int) -> Path:
+    moment = format_iso(at)[:19].replace(":", "").replace("T", "-")
     return folder.with_name(f"{folder.name}-before-restore-{moment}.zip")
 
 
@@ -342,7 +342,7 @@ def _check_safety(safety: Path) -> None:
         )
 
 
-def _interrupted(error: BaseException, safety: Path | None) -> Unavailable:
+def _build_interrupted_error(error: BaseException, safety: Path | None) -> Unavailable:
     kept = f" What was there before is in {safety}." if safety else ""
     reason = getattr(error, "message", str(error)) or "it was interrupted."
     return Unavailable(

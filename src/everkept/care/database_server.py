@@ -6,26 +6,32 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.app.engines import Standby, empty_library, left_elsewhere, make_library, standby_of
-from everkept.care.findings import Finding, Patient
+from everkept.app.engines import (
+    StandbyFolder,
+    build_empty_library,
+    find_standby,
+    find_stranded_writes,
+    make_library,
+)
+from everkept.care.findings import CheckContext, DoctorFinding
 from everkept.core.library import Condition
 from everkept.core.records import Batch, Insert, Record, Update
-from everkept.core.sessions import home_of, is_home
-from everkept.core.text import clipped, counted
-from everkept.core.times import iso
+from everkept.core.sessions import is_private_name, parse_private_name
+from everkept.core.text import clip_text, format_count
+from everkept.core.times import format_iso
 from everkept.errors import EverkeptError, NotFound, Refused, StoreBusy
-from everkept.settings import Settings, title_of
+from everkept.settings import Settings, get_title
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
-    from everkept.engines.standby.journal import Aside, Entry, Journal
+    from everkept.engines.standby.journal import Journal, JournalEntry, RejectedWrite
     from everkept.engines.standby.journal_acts import Act
 
-LONGEST_SHOWN = 200  # characters of what would be stored
-PAGE = 500  # entries that are read at once
+MAX_SHOWN_CHARACTERS = 200  # characters of what would be stored
+PAGE_ENTRIES = 500  # entries that are read at once
 
 
-class Waiting(Value):
+class JournalWrite(Value):
     """One write that waits. Where it has a `reason`, it is set aside: nothing becomes of it.
 
     `store` is the name of a project, or `user` or `history`; `at` is when it was written. Of what
@@ -42,44 +48,46 @@ class Waiting(Value):
     set_aside_at: str | None = None
 
 
-async def waiting(settings: Settings) -> list[Waiting]:
+async def list_journal_writes(settings: Settings) -> list[JournalWrite]:
     """Those that are set aside first, then the others in their order."""
-    standby = _standby(settings)
-    async with _journal(standby) as journal:
+    standby = _require_standby(settings)
+    async with _open_journal(standby) as journal:
         if journal is None:
             return []
-        names = await _names(standby)
+        names = await _read_store_names(standby)
         aside = [
-            replace(_told(names, each), reason=each.reason, set_aside_at=iso(each.at))
-            for each in await journal.aside()
+            replace(
+                _describe_write(names, each), reason=each.reason, set_aside_at=format_iso(each.at)
+            )
+            for each in await journal.list_rejected()
         ]
-        return aside + [_told(names, each) async for each in _pending(journal)]
+        return aside + [_describe_write(names, each) async for each in _read_pending(journal)]
 
 
-async def retry(settings: Settings, number: int) -> int:
+async def retry_write(settings: Settings, number: int) -> int:
     """Lets it wait again, behind the others; gives its new number. Raises NotFound."""
-    async with _journal(_standby(settings)) as journal:
+    async with _open_journal(_require_standby(settings)) as journal:
         if journal is None:
-            raise _no_such(number)
-        return await journal.retry_aside(number)
+            raise _build_missing_error(number)
+        return await journal.retry_rejected(number)
 
 
-async def retry_all(settings: Settings) -> Mapping[int, int]:
+async def retry_all_writes(settings: Settings) -> Mapping[int, int]:
     """Lets all that are set aside wait again, in their order; gives by each number the new one."""
-    async with _journal(_standby(settings)) as journal:
-        return {} if journal is None else await journal.retry_all()
+    async with _open_journal(_require_standby(settings)) as journal:
+        return {} if journal is None else await journal.retry_all_rejected()
 
 
-async def discard(settings: Settings, number: int) -> None:
+async def discard_write(settings: Settings, number: int) -> None:
     """Gives it up for good. Raises NotFound."""
-    async with _journal(_standby(settings)) as journal:
+    async with _open_journal(_require_standby(settings)) as journal:
         if journal is None:
-            raise _no_such(number)
-        await journal.discard_aside(number)
+            raise _build_missing_error(number)
+        await journal.discard_rejected(number)
 
 
-def _standby(settings: Settings) -> Standby:
-    standby = standby_of(settings)
+def _require_standby(settings: Settings) -> StandbyFolder:
+    standby = find_standby(settings)
     if standby is None:
         raise Refused(
             "What everything is kept in here cannot be away, so nothing waits.",
@@ -89,7 +97,7 @@ def _standby(settings: Settings) -> Standby:
 
 
 @asynccontextmanager
-async def _journal(standby: Standby) -> "AsyncGenerator[Journal | None, None]":
+async def _open_journal(standby: StandbyFolder) -> "AsyncGenerator[Journal | None, None]":
     """None where nothing ever waited."""
     if not standby.journal.exists():
         yield None
@@ -103,50 +111,63 @@ async def _journal(standby: Standby) -> "AsyncGenerator[Journal | None, None]":
         await journal.close()
 
 
-async def _pending(journal: "Journal") -> "AsyncIterator[Entry]":
+async def _read_pending(journal: "Journal") -> "AsyncIterator[JournalEntry]":
     last = 0
-    while page := await journal.pending(after=last, limit=PAGE):
+    while page := await journal.list_pending(after=last, limit=PAGE_ENTRIES):
         for entry in page:
             yield entry
         last = page[-1].seq
 
 
-async def _names(standby: Standby) -> Mapping[str, str]:
+async def _read_store_names(standby: StandbyFolder) -> Mapping[str, str]:
     """What stores are called that have a copy here; nothing is made for it."""
     from everkept.engines.sqlite.library import SqliteLibrary
-    from everkept.engines.standby.journal_acts import store_of
+    from everkept.engines.standby.journal_acts import format_store_name
 
     if not standby.replica.is_dir():
         return {}
     replica = SqliteLibrary(standby.replica)
     try:
-        return {store_of(project.id): project.name for project in await replica.projects()}
+        return {
+            format_store_name(project.id): project.name for project in await replica.list_projects()
+        }
     except EverkeptError:  # names are a help, and no reason to hide what waits
         return {}
     finally:
         await replica.close()
 
 
-def _told(names: Mapping[str, str], entry: "Entry | Aside") -> Waiting:
+def _describe_write(
+    names: Mapping[str, str], entry: "JournalEntry | RejectedWrite"
+) -> JournalWrite:
     from everkept.engines.standby.journal_acts import Commit
 
     act, account = entry.act, entry.account
     if not isinstance(act, Commit):
-        return Waiting(entry.seq, _deed(act), account=account)
+        return JournalWrite(entry.seq, _describe_act(act), account=account)
     store = names.get(act.store, act.store)
-    if home := home_of(store):
+    if home := parse_private_name(store):
         account = account or home.user
-    shown = "" if account else clipped(" ".join(_text_of(act.batch).split()), LONGEST_SHOWN)
-    return Waiting(entry.seq, _deed(act), _called(store), iso(act.batch.at), account, shown or None)
+    shown = (
+        "" if account else clip_text(" ".join(_get_text(act.batch).split()), MAX_SHOWN_CHARACTERS)
+    )
+    return JournalWrite(
+        entry.seq,
+        _describe_act(act),
+        _format_store(store),
+        format_iso(act.batch.at),
+        account,
+        shown or None,
+    )
 
 
-def _called(project: str) -> str:
+def _format_store(project: str) -> str:
     """What is an account's alone has a name that nobody but we know."""
-    home = home_of(project)
+    home = parse_private_name(project)
     return project if home is None else f"the {home.home} scope of {home.user}"
 
 
-def _text_of(batch: Batch) -> str:
+def _get_text(batch: Batch) -> str:
     texts: list[str] = []
     for step in batch.steps:
         match step:
@@ -159,14 +180,15 @@ def _text_of(batch: Batch) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _deed(act: "Act") -> str:
+def _describe_act(act: "Act") -> str:
     from everkept.engines.standby import journal_acts
 
     match act:
         case journal_acts.Commit(batch=batch):
-            return f"{batch.tool}: {counted(len(batch.steps), 'step')}"
+            return f"{batch.tool}: {format_count(len(batch.steps), 'step')}"
         case journal_acts.CreateProject(project):
-            return f"create {'' if is_home(project.name) else 'project '}{_called(project.name)}"
+            kind = "" if is_private_name(project.name) else "project "
+            return f"create {kind}{_format_store(project.name)}"
         case journal_acts.ArchiveProject(name=name):
             return f"archive project {name}"
         case journal_acts.RestoreProject(name=name):
@@ -183,72 +205,82 @@ def _deed(act: "Act") -> str:
             return f"remove token {token_id}"
 
 
-def _no_such(number: int) -> NotFound:
+def _build_missing_error(number: int) -> NotFound:
     return NotFound(
         "write", str(number), message=f"No write with the number {number} is set aside."
     )
 
 
-CHECK = "database"
-JOURNAL = "everkept journal"
-_BEFORE = "replica.before-*Z*"
-_DAMAGED = "journal.damaged-*.db"  # what a journal is called that was moved away
+DATABASE_CHECK = "database"
+JOURNAL_COMMAND = "everkept journal"
+_KEPT_REPLICAS = "replica.before-*Z*"
+_DAMAGED_JOURNALS = "journal.damaged-*.db"  # what a journal is called that was moved away
 
 
-def check_database(patient: Patient) -> Iterator[Finding]:
-    for left in asyncio.run(left_elsewhere(patient.settings)):
-        yield Finding(CHECK, "advice", left.sentence, left.hint)
+def check_database(patient: CheckContext) -> Iterator[DoctorFinding]:
+    for left in asyncio.run(find_stranded_writes(patient.settings)):
+        yield DoctorFinding(DATABASE_CHECK, "advice", left.sentence, left.hint)
     if patient.settings.engine == "sqlite":
         return
-    yield _answering(patient)
-    if standby := standby_of(patient.settings):
-        yield from _waiting(standby)
+    yield _check_answer(patient)
+    if standby := find_standby(patient.settings):
+        yield from _check_journal(standby)
 
 
-def copies_kept(standby: Standby) -> list[Path]:
+def list_kept_copies(standby: StandbyFolder) -> list[Path]:
     """What a database had that came back with less, until somebody removes it."""
-    return sorted(standby.folder.glob(_BEFORE))
+    return sorted(standby.folder.glob(_KEPT_REPLICAS))
 
 
-def _answering(patient: Patient) -> Finding:
+def _check_answer(patient: CheckContext) -> DoctorFinding:
     try:
-        if empty_library(patient.settings):  # a look makes nothing
-            return Finding(CHECK, "ok", "Nothing is stored yet.")
-        condition, projects = asyncio.run(_asked(patient))
+        if build_empty_library(patient.settings):  # a look makes nothing
+            return DoctorFinding(DATABASE_CHECK, "ok", "Nothing is stored yet.")
+        condition, projects = asyncio.run(_read_condition(patient))
     except StoreBusy as error:  # as it is while a server runs
-        return Finding(CHECK, "advice", error.message, error.hint)
+        return DoctorFinding(DATABASE_CHECK, "advice", error.message, error.hint)
     except EverkeptError as error:
         is_new = error.facts.get("others") == []  # there is nothing yet that could be meant
-        return Finding(CHECK, "advice" if is_new else "problem", error.message, error.hint)
+        return DoctorFinding(
+            DATABASE_CHECK, "advice" if is_new else "problem", error.message, error.hint
+        )
     where = f" at {condition.place}" if condition.place else ""
     version = f" {condition.version}" if condition.version else ""
-    title = title_of(condition.engine)
-    what = f"{title}{version}{where} answers, with {counted(projects, 'project')}."
-    return Finding(CHECK, "ok", what)
+    title = get_title(condition.engine)
+    what = f"{title}{version}{where} answers, with {format_count(projects, 'project')}."
+    return DoctorFinding(DATABASE_CHECK, "ok", what)
 
 
-async def _asked(patient: Patient) -> tuple[Condition, int]:
+async def _read_condition(patient: CheckContext) -> tuple[Condition, int]:
     library = make_library(patient.settings, patient.clock, standing_by=False, founds=False)
     try:
-        projects = [each for each in await library.projects() if not is_home(each.name)]
+        projects = [
+            each for each in await library.list_projects() if not is_private_name(each.name)
+        ]
         return library.condition, len(projects)
     finally:
         await library.close()
 
 
-def _waiting(standby: Standby) -> Iterator[Finding]:
-    waiting, aside = asyncio.run(standby.counts())
+def _check_journal(standby: StandbyFolder) -> Iterator[DoctorFinding]:
+    waiting, aside = asyncio.run(standby.count_writes())
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
-        what = f"{counted(waiting, 'write')} {verb} on this machine for a server to bring over."
-        yield Finding(CHECK, "advice", what, JOURNAL)
+        what = (
+            f"{format_count(waiting, 'write')} {verb} on this machine for a server to bring over."
+        )
+        yield DoctorFinding(DATABASE_CHECK, "advice", what, JOURNAL_COMMAND)
     if aside:
         verb = "was" if aside == 1 else "were"
-        what = f"{counted(aside, 'write')} could not be made there, and {verb} set aside."
-        yield Finding(CHECK, "problem", what, JOURNAL)
-    for path in copies_kept(standby):
+        what = f"{format_count(aside, 'write')} could not be made there, and {verb} set aside."
+        yield DoctorFinding(DATABASE_CHECK, "problem", what, JOURNAL_COMMAND)
+    for path in list_kept_copies(standby):
         what = f"The database came back with less than it had; what it had is in {path}."
-        yield Finding(CHECK, "problem", what, f"everkept migrate --from sqlite:{path} --to PLACE")
-    for path in sorted(standby.folder.glob(_DAMAGED)):
+        yield DoctorFinding(
+            DATABASE_CHECK, "problem", what, f"everkept migrate --from sqlite:{path} --to PLACE"
+        )
+    for path in sorted(standby.folder.glob(_DAMAGED_JOURNALS)):
         what = f"A journal was damaged and moved to {path}: what waited in it was not written."
-        yield Finding(CHECK, "problem", what, "remove the file once you need it no more")
+        yield DoctorFinding(
+            DATABASE_CHECK, "problem", what, "remove the file once you need it no more"
+        )

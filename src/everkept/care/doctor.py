@@ -5,88 +5,99 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from everkept.accounts.access_log import FOLDER
-from everkept.care.database_server import CHECK as DATABASE
+from everkept.accounts.access_log import LOG_FOLDER
+from everkept.care.database_server import DATABASE_CHECK as DATABASE
 from everkept.care.database_server import check_database
-from everkept.care.findings import Check, Finding, Mended, Patient, examined, mended
+from everkept.care.findings import (
+    CheckContext,
+    DoctorCheck,
+    DoctorFinding,
+    FixResult,
+    apply_fixes,
+    run_checks,
+)
 from everkept.care.installation import (
-    CLIENTS,
-    FOLDERS,
-    OF_GATEWAY,
-    PLACE,
-    SETTINGS,
-    VERSIONS,
+    CLIENTS_CHECK,
+    DATA_FOLDER_CHECK,
+    FOLDERS_CHECK,
+    GATEWAY_FILE_CHECK,
+    SETTINGS_CHECK,
+    VERSIONS_CHECK,
     check_clients,
+    check_data_folder,
     check_folders,
     check_gateway,
-    check_place,
     check_settings,
     check_versions,
 )
 from everkept.core.peers import Peer, PeerFault
 from everkept.core.ports import RecordStore
-from everkept.core.text import counted
+from everkept.core.text import format_count
 from everkept.errors import EverkeptError, ModelUnavailable
-from everkept.peers.peer_file import Roster
+from everkept.peers.peer_file import PeerList
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
-    from everkept.peers.client import Met
+    from everkept.peers.client import ReachedPeer
 
-ACCESS_LOG = "access log"
+ACCESS_LOG_CHECK = "access log"
 
 
-def check_access_log(patient: Patient) -> Iterator[Finding]:
+def check_access_log(patient: CheckContext) -> Iterator[DoctorFinding]:
     """Nothing where no server has written one."""
-    folder = patient.folder / FOLDER
+    folder = patient.folder / LOG_FOLDER
     if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
-        what = f"{counted(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
-        yield Finding(ACCESS_LOG, "ok", what)
+        what = f"{format_count(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
+        yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 
 
-PEERS = "peers"
-COMMAND = "everkept peer check"
+PEERS_CHECK = "peers"
+PEERS_COMMAND = "everkept peer check"
 
 
-def check_peers(patient: Patient) -> Iterator[Finding]:
+def check_peers(patient: CheckContext) -> Iterator[DoctorFinding]:
     """Nothing where none are known. One that is away is no fault of this installation."""
-    listed = Roster(patient.folder).listed()
+    listed = PeerList(patient.folder).read_peers()
     for sentence in listed.warnings:
-        yield Finding(PEERS, "advice", sentence)
-    for met in asyncio.run(_asked(listed.peers)) if listed.peers else ():
+        yield DoctorFinding(PEERS_CHECK, "advice", sentence)
+    for met in asyncio.run(_contact_peers(listed.peers)) if listed.peers else ():
         if isinstance(met, PeerFault):
-            yield Finding(PEERS, "advice", f"{met.peer}: {met.reason}", COMMAND)
+            yield DoctorFinding(PEERS_CHECK, "advice", f"{met.peer}: {met.reason}", PEERS_COMMAND)
         else:
-            yield Finding(PEERS, "ok", f"{met.peer} is there and knows us.")
+            yield DoctorFinding(PEERS_CHECK, "ok", f"{met.peer} is there and knows us.")
 
 
-async def _asked(peers: Sequence[Peer]) -> "list[Met | PeerFault]":
-    from everkept.peers.client import greeted
+async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault]":
+    from everkept.peers.client import greet_peer
 
-    return list(await asyncio.gather(*map(greeted, peers)))
-
-
-VECTORS = "search by meaning"
-SOON = 200  # texts that a running server embeds within a minute
-FEW = 5_000  # texts that are embedded in a minute or so; more are for who watches them
+    return list(await asyncio.gather(*map(greet_peer, peers)))
 
 
-def check_meaning(patient: Patient) -> Iterator[Finding]:
+VECTORS_CHECK = "search by meaning"
+MAX_UNREPORTED_TEXTS = 200  # texts that a running server embeds within a minute
+MAX_FIXABLE_TEXTS = (
+    5_000  # texts that are embedded in a minute or so; more are for who watches them
+)
+
+
+def check_vectors(patient: CheckContext) -> Iterator[DoctorFinding]:
     model = patient.settings.embedding_model
     if model == "none":
-        yield Finding(VECTORS, "ok", "It is switched off (embedding_model): words are searched.")
+        yield DoctorFinding(
+            VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched."
+        )
         return
-    fault = _fault()
+    fault = _find_model_fault()
     if fault is not None:
-        yield Finding(VECTORS, "problem", fault.message, "install Everkept again")
+        yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, "install Everkept again")
     else:
-        yield Finding(VECTORS, "ok", f"The model {model} is there, and works.")
+        yield DoctorFinding(VECTORS_CHECK, "ok", f"The model {model} is there, and works.")
     if patient.care is not None:
-        yield from _queue(patient.care, model, can_embed=fault is None)
+        yield from _check_queue(patient.care, model, can_embed=fault is None)
 
 
-def _fault() -> ModelUnavailable | None:
+def _find_model_fault() -> ModelUnavailable | None:
     """Loads it: files of the right size can be damaged still."""
     from everkept.embedders.onnx import OnnxEmbedder
 
@@ -100,44 +111,51 @@ def _fault() -> ModelUnavailable | None:
     return None
 
 
-def _queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator[Finding]:
+def _check_queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator[DoctorFinding]:
     from everkept.jobs.maintenance import EMBEDDED_KINDS
 
-    waiting = care.waiting(model, EMBEDDED_KINDS)
+    waiting = care.count_pending_embeddings(model, EMBEDDED_KINDS)
     total = sum(each.texts for each in waiting)
     others = sum(each.others for each in waiting)
     if total == 0:
-        yield Finding(VECTORS, "ok", "No text waits for its vector.")
+        yield DoctorFinding(VECTORS_CHECK, "ok", "No text waits for its vector.")
         return
     where = max(waiting, key=lambda each: each.texts).title
-    what = f"{counted(total, 'text')} {_wait(total)} for a vector, most of them in {where}."
+    what = (
+        f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in "
+        f"{where}."
+    )
     if others:
-        what += f" {counted(others, 'vector')} {_are(others)} of another model."
-    mend = (lambda: _drained(care, model)) if can_embed and total <= FEW else None
+        what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
+    mend = (
+        (lambda: _embed_pending(care, model)) if can_embed and total <= MAX_FIXABLE_TEXTS else None
+    )
     command = "everkept index, or a server that runs for a while"
-    yield Finding(VECTORS, "advice" if total > SOON else "ok", what, command, mend)
+    yield DoctorFinding(
+        VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend
+    )
 
 
-def _wait(count: int) -> str:
+def _format_wait(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
 
-def _are(count: int) -> str:
+def _format_verb(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _drained(care: "SqliteCare", model: str) -> str:
-    done, failed = asyncio.run(_drain(care))
-    did = f"gave {counted(done, 'text')} a vector of {model}"
+def _embed_pending(care: "SqliteCare", model: str) -> str:
+    done, failed = asyncio.run(_drain_queue(care))
+    did = f"gave {format_count(done, 'text')} a vector of {model}"
     return f"{did}; left out: {' '.join(failed)}" if failed else did
 
 
-async def _drain(care: "SqliteCare") -> tuple[int, list[str]]:
+async def _drain_queue(care: "SqliteCare") -> tuple[int, list[str]]:
     """How many texts got theirs, and what kept other databases from it."""
     from everkept.embedders.onnx import OnnxEmbedder
     from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer
 
-    library = care.library()
+    library = care.open_library()
     indexer = Indexer(OnnxEmbedder(), EMBEDDED_KINDS)
     done, failed = 0, list[str]()
 
@@ -145,9 +163,9 @@ async def _drain(care: "SqliteCare") -> tuple[int, list[str]]:
         return (await library.open(name))[1]
 
     try:
-        active = [project.name for project in await library.projects("active")]
+        active = [project.name for project in await library.list_projects("active")]
         projects = [partial(of_project, name) for name in active]
-        for store in (library.user, library.history, *projects):
+        for store in (library.open_user_store, library.open_history_store, *projects):
             try:
                 done += await indexer.drain(await store(), lambda _done, _total: None)
             except EverkeptError as error:
@@ -158,66 +176,68 @@ async def _drain(care: "SqliteCare") -> tuple[int, list[str]]:
         await library.close()
 
 
-DATABASES, PROJECTS = "databases", "projects"
+DATABASES_CHECK, PROJECTS_CHECK = "databases", "projects"
 
 
-def check_databases(patient: Patient) -> Iterable[Finding]:
+def check_databases(patient: CheckContext) -> Iterable[DoctorFinding]:
     care = patient.care
-    return care.check_databases(DATABASES, full=patient.full) if care else ()
+    return care.check_databases(DATABASES_CHECK, full=patient.full) if care else ()
 
 
-def check_projects(patient: Patient) -> Iterable[Finding]:
+def check_projects(patient: CheckContext) -> Iterable[DoctorFinding]:
     care = patient.care
-    return care.check_projects(PROJECTS, patient.clock) if care else ()
+    return care.check_projects(PROJECTS_CHECK, patient.clock) if care else ()
 
 
-CHECKS: tuple[tuple[str, Check], ...] = (
-    (VERSIONS, check_versions),
-    (SETTINGS, check_settings),
-    (PLACE, check_place),
-    (DATABASES, check_databases),
-    (PROJECTS, check_projects),
+CHECKS: tuple[tuple[str, DoctorCheck], ...] = (
+    (VERSIONS_CHECK, check_versions),
+    (SETTINGS_CHECK, check_settings),
+    (DATA_FOLDER_CHECK, check_data_folder),
+    (DATABASES_CHECK, check_databases),
+    (PROJECTS_CHECK, check_projects),
     (DATABASE, check_database),
-    (VECTORS, check_meaning),
-    (OF_GATEWAY, check_gateway),
-    (ACCESS_LOG, check_access_log),
-    (PEERS, check_peers),
-    (CLIENTS, check_clients),
-    (FOLDERS, check_folders),
+    (VECTORS_CHECK, check_vectors),
+    (GATEWAY_FILE_CHECK, check_gateway),
+    (ACCESS_LOG_CHECK, check_access_log),
+    (PEERS_CHECK, check_peers),
+    (CLIENTS_CHECK, check_clients),
+    (FOLDERS_CHECK, check_folders),
 )
-OF_DATABASES = (DATABASES, PROJECTS, VECTORS)
+STORE_CHECKS = (DATABASES_CHECK, PROJECTS_CHECK, VECTORS_CHECK)
 
 
-class Diagnosis(Value):
+class DoctorReport(Value):
     """What is found, after what was mended."""
 
-    findings: list[Finding]
-    mended: list[Mended]
+    findings: list[DoctorFinding]
+    mended: list[FixResult]
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         return not any(finding.severity == "problem" for finding in self.findings)
 
 
 def diagnose(
-    patient: Patient, more: Iterable[tuple[str, Check]] = (), *, fix: bool = False
-) -> Diagnosis:
+    patient: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False
+) -> DoctorReport:
     """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
     checks = (*CHECKS, *more)
-    findings = _found(patient, checks)
-    done = mended(findings) if fix else []
-    return Diagnosis(_found(patient, checks) if done else findings, done)
+    findings = _run_applicable_checks(patient, checks)
+    done = apply_fixes(findings) if fix else []
+    return DoctorReport(_run_applicable_checks(patient, checks) if done else findings, done)
 
 
-def _found(patient: Patient, checks: Iterable[tuple[str, Check]]) -> list[Finding]:
+def _run_applicable_checks(
+    patient: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
+) -> list[DoctorFinding]:
     """While a restore is not at its end, nothing but that puts the databases right."""
-    findings = examined(patient, checks)
-    restoring = patient.care.unfinished() if patient.care else None
+    findings = run_checks(patient, checks)
+    restoring = patient.care.find_unfinished_restore() if patient.care else None
     if restoring is None:
         return findings
     return [
         replace(finding, mend=None, command=restoring.command)
-        if finding.check in OF_DATABASES and (finding.mend or finding.severity != "ok")
+        if finding.check in STORE_CHECKS and (finding.mend or finding.severity != "ok")
         else finding
         for finding in findings
     ]

@@ -5,8 +5,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from everkept.core.care import DOCTOR_FIX as DOCTOR_FIX
-from everkept.core.care import FREE_SPACE, Finding
+from everkept.core.care import FIX_COMMAND as FIX_COMMAND
+from everkept.core.care import FREE_SPACE_ADVICE, DoctorFinding
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, Refused, StorageFull
 from everkept.settings import Settings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
 
 
-def care_of(settings: Settings) -> "SqliteCare":
+def get_sqlite_care(settings: Settings) -> "SqliteCare":
     """Raises Refused where the engine keeps no files."""
     if settings.deployment_mode == "embedded-memory":
         raise Refused(
@@ -26,7 +26,7 @@ def care_of(settings: Settings) -> "SqliteCare":
     if settings.engine == "postgres":
         raise Refused(
             "Everything is kept in PostgreSQL here: its own programs copy it and bring it back.",
-            hint=f"`{dump_command(settings)}` writes all of it into a file that `pg_restore` "
+            hint=f"`{build_dump_command(settings)}` writes all of it into a file that `pg_restore` "
             "takes, while servers go on writing.",
         )
     if settings.engine != "sqlite":
@@ -39,7 +39,7 @@ def care_of(settings: Settings) -> "SqliteCare":
     return SqliteCare(settings.data_dir)
 
 
-def dump_command(settings: Settings) -> str:
+def build_dump_command(settings: Settings) -> str:
     """What copies a schema of PostgreSQL: one moment of it, with all stores."""
     schema = settings.namespace
     is_plain = schema.islower() and schema.isidentifier()
@@ -53,7 +53,7 @@ def dump_command(settings: Settings) -> str:
     return " ".join(["pg_dump", *map(quote, chosen)])
 
 
-class Patient(Value):
+class CheckContext(Value):
     """What is looked at. `fault` says why the settings that were given could not be used."""
 
     settings: Settings
@@ -74,13 +74,13 @@ class Patient(Value):
     @property
     def care(self) -> "SqliteCare | None":
         """None where there are no files of ours."""
-        return care_of(self.settings) if self.is_on_disk else None
+        return get_sqlite_care(self.settings) if self.is_on_disk else None
 
 
-Check = Callable[[Patient], Iterable[Finding]]
+DoctorCheck = Callable[[CheckContext], Iterable[DoctorFinding]]
 
 
-class Mended(Value):
+class FixResult(Value):
     """What was done about a finding; not `is_done` where that failed, and `did` says why."""
 
     check: str
@@ -89,33 +89,35 @@ class Mended(Value):
     is_done: bool
 
 
-def examined(patient: Patient, checks: Iterable[tuple[str, Check]]) -> list[Finding]:
+def run_checks(
+    patient: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
+) -> list[DoctorFinding]:
     """All findings. A check that fails is one itself: the others go on."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     for name, check in checks:
         try:
             found += check(patient)
         except StorageFull as error:
-            full = Finding(name, "problem", error.message, FREE_SPACE)
+            full = DoctorFinding(name, "problem", error.message, FREE_SPACE_ADVICE)
             if (full.severity, full.command) not in {(f.severity, f.command) for f in found}:
                 found.append(full)  # once: it is the same with whatever is looked at
         except EverkeptError as error:
-            found.append(Finding(name, "problem", error.message, error.hint))
+            found.append(DoctorFinding(name, "problem", error.message, error.hint))
         except Exception as error:  # noqa: BLE001 - a broken installation is what this is for
             reason = f"{type(error).__name__}: {error}"
-            found.append(Finding(name, "problem", f"This could not be looked at ({reason})."))
+            found.append(DoctorFinding(name, "problem", f"This could not be looked at ({reason})."))
     return found
 
 
-def mended(findings: Iterable[Finding]) -> list[Mended]:
+def apply_fixes(findings: Iterable[DoctorFinding]) -> list[FixResult]:
     """Mends what can be mended, one after the other; one that fails keeps no other from it."""
-    done: list[Mended] = []
+    done: list[FixResult] = []
     for finding in findings:
         if finding.mend is None:
             continue
         try:
-            done.append(Mended(finding.check, finding.what, finding.mend(), is_done=True))
+            done.append(FixResult(finding.check, finding.what, finding.mend(), is_done=True))
         except Exception as error:  # noqa: BLE001 - the others are to be mended still
             did = str(error) if isinstance(error, EverkeptError) else f"it failed ({error!r})"
-            done.append(Mended(finding.check, finding.what, did, is_done=False))
+            done.append(FixResult(finding.check, finding.what, did, is_done=False))
     return done

@@ -8,70 +8,70 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER
-from everkept.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
-from everkept.core.secrets import masked, masked_json
-from everkept.core.sessions import is_home
-from everkept.core.text import clipped, digest, normalised
+from everkept.core.projects import USER_PROJECT
+from everkept.core.records import SESSION_SCOPE, Edit, Record, RecordFilter, RecordLink, Ref
+from everkept.core.secrets import mask_json, mask_text
+from everkept.core.sessions import is_private_name
+from everkept.core.text import clip_text, compute_digest, compute_name_key
 from everkept.errors import EverkeptError, ProjectOff
-from everkept.families.memories.memory_identity import text_key
+from everkept.families.memories.memory_identity import compute_text_key
 from everkept.graph.lookup import (
-    ByExactName,
-    ByExactNameAndType,
-    ByNameAndType,
-    ambiguous,
-    entities_named,
+    ExactNameAndTypeIdentity,
+    ExactNameIdentity,
+    NameAndTypeIdentity,
+    build_ambiguity_error,
+    find_entities,
 )
 from everkept.values import Value
 
-MOST = 1_000_000  # a purge takes all that fits
+MAX_MATCHES = 1_000_000  # a purge takes all that fits
 
-Thing = Record | Link
+PurgeItem = Record | RecordLink
 
 
-async def select(
+async def select_items(
     store: RecordStore, names: Sequence[str], *, deleted: bool, containing: str | None
-) -> list[Thing]:
+) -> list[PurgeItem]:
     """Live and deleted things by name or id, all deleted ones, and those that hold a text."""
-    found: list[Thing] = [thing for name in names for thing in await _named(store, name)]
+    found: list[PurgeItem] = [thing for name in names for thing in await _find_named(store, name)]
     if deleted:
-        found += await store.scan(Where(deleted=True))
+        found += await store.scan(RecordFilter(deleted=True))
         found += await store.scan_links(deleted=True)
     if containing:
-        found += await _containing(store, containing)
+        found += await _find_containing(store, containing)
     return list({thing.ref: thing for thing in found}.values())
 
 
-def called(thing: Thing) -> str:
-    return thing.verb if isinstance(thing, Link) else thing.name or thing.text
+def get_label(thing: PurgeItem) -> str:
+    return thing.verb if isinstance(thing, RecordLink) else thing.name or thing.text
 
 
-async def _named(store: RecordStore, name: str) -> Sequence[Thing]:
+async def _find_named(store: RecordStore, name: str) -> Sequence[PurgeItem]:
     """What an id or a name means, nothing where it is unknown.
 
     An entity's deleted namesakes of its type go with it.
     """
-    by_id: list[Thing] = [
+    by_id: list[PurgeItem] = [
         *await store.get([name], include_deleted=True),
         *await store.get_links([name], include_deleted=True),
     ]
     if by_id:
         return by_id
-    found = (await entities_named(store, [name], deleted=None))[name]
-    distinct = {(record.variant, normalised(record.type or "")): record for record in found}
+    found = (await find_entities(store, [name], deleted=None))[name]
+    distinct = {(record.variant, compute_name_key(record.type or "")): record for record in found}
     if len(distinct) > 1:
-        raise ambiguous(name, distinct.values())
+        raise build_ambiguity_error(name, distinct.values())
     return found
 
 
-async def _containing(store: RecordStore, text: str) -> list[Thing]:
+async def _find_containing(store: RecordStore, text: str) -> list[PurgeItem]:
     wanted = text.lower()
-    live = await store.containing(text, Where(), MOST)
+    live = await store.match_text(text, RecordFilter(), MAX_MATCHES)
     return [
         *await store.get([match.id for match in live]),
         *(
             record
-            for record in await store.scan(Where(deleted=True))
+            for record in await store.scan(RecordFilter(deleted=True))
             if any(
                 wanted in (part or "").lower() for part in (record.name, record.type, record.text)
             )
@@ -80,28 +80,28 @@ async def _containing(store: RecordStore, text: str) -> list[Thing]:
     ]
 
 
-CHANGES = 50  # of the log that are read at once
-THINGS = 500  # records or links that are read at once
-EXCERPT = 60  # characters shown around a secret
+PAGE_CHANGES = 50  # of the log that are read at once
+PAGE_ITEMS = 500  # records or links that are read at once
+EXCERPT_CHARACTERS = 60  # characters shown around a secret
 OLD_VALUE = "old value"
-LINK = "link"
+LINK_KIND = "link"
 
 # What people write of a record or link, and what they may choose to be known by. The rest is made
 # by the program.
-TEXTS = ("name", "type", "text", "author", "tags", "facets", "verb")
-IDS = ("id", "session")
+TEXT_FIELDS = ("name", "type", "text", "author", "tags", "facets", "verb")
+ID_FIELDS = ("id", "session")
 
 # How the key by which a record stands only once is made, and of what.
-_KEYED = (("text", digest), ("text", text_key), ("name", normalised))
-_IDENTITIES = (ByNameAndType(), ByExactName(), ByExactNameAndType())
-_OF_SESSION = re.compile(rf"(?:-?\d+ )?{SESSION_SCOPE}:")
+_KEY_FUNCTIONS = (("text", compute_digest), ("text", compute_text_key), ("name", compute_name_key))
+_IDENTITIES = (NameAndTypeIdentity(), ExactNameIdentity(), ExactNameAndTypeIdentity())
+_SESSION_VARIANT = re.compile(rf"(?:-?\d+ )?{SESSION_SCOPE}:")
 
 log = logging.getLogger(__name__)
 
-Values = Mapping[str, Any]
+StoredValues = Mapping[str, Any]
 
 
-class Finding(Value):
+class SecretFinding(Value):
     """Where a secret stands, what kind it is, and the words around it.
 
     Never the secret itself, unless it is an id: masking leaves those as they are. Of what is an
@@ -118,17 +118,17 @@ class Finding(Value):
 
     @property
     def ref(self) -> Ref:
-        return Ref("link" if self.kind == LINK else "record", self.id)
+        return Ref("link" if self.kind == LINK_KIND else "record", self.id)
 
 
-class Audit(Value):
+class SecretAudit(Value):
     """What was found, and which projects could not be looked into."""
 
-    findings: list[Finding]
+    findings: list[SecretFinding]
     left_out: list[str]
 
 
-class Masked(Value):
+class MaskResult(Value):
     """How much was masked; `complete` is False while a reader keeps old pages alive."""
 
     records: int
@@ -136,16 +136,18 @@ class Masked(Value):
     complete: bool
 
 
-async def find_secrets(library: Library, project: str | None = None) -> Audit:
+async def find_secrets(library: Library, project: str | None = None) -> SecretAudit:
     """In one project, or in all of them and in what belongs to the user."""
-    audit = Audit([], [])
+    audit = SecretAudit([], [])
     if project is not None:
-        audit.findings.extend([f async for f in _findings(await _store(library, project), project)])
+        audit.findings.extend(
+            [f async for f in _find_in_store(await _open_store(library, project), project)]
+        )
         return audit
-    for name in [*(p.name for p in await library.projects()), USER]:
+    for name in [*(p.name for p in await library.list_projects()), USER_PROJECT]:
         try:
-            store = await _store(library, name)
-            audit.findings.extend([finding async for finding in _findings(store, name)])
+            store = await _open_store(library, name)
+            audit.findings.extend([finding async for finding in _find_in_store(store, name)])
         except EverkeptError as error:
             # One that is archived, switched off or damaged must not hide what is in the others.
             log.warning("project %s is left out: %s", name, error)
@@ -153,7 +155,7 @@ async def find_secrets(library: Library, project: str | None = None) -> Audit:
     return audit
 
 
-async def mask_secrets(library: Library, findings: Sequence[Finding]) -> Masked:
+async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> MaskResult:
     """Replaces them in records, links, log and index; nothing but ids keeps what was there."""
     records, links, complete = 0, 0, True
     by_project: dict[str, dict[Ref, None]] = {}
@@ -161,32 +163,34 @@ async def mask_secrets(library: Library, findings: Sequence[Finding]) -> Masked:
         if not finding.in_id:
             by_project.setdefault(finding.project, {})[finding.ref] = None
     for project, refs in by_project.items():
-        store = await _store(library, project)
-        taken = await _taken_records(store, list(refs)) | await _taken_links(store, list(refs))
-        redacted = await store.redact(list(refs), partial(_clean, taken))
+        store = await _open_store(library, project)
+        taken = await _find_taken_records(store, list(refs)) | await _find_taken_links(
+            store, list(refs)
+        )
+        redacted = await store.redact(list(refs), partial(_mask_unless_taken, taken))
         records += redacted.records
         links += redacted.links
         complete = complete and redacted.complete
-    return Masked(records, links, complete)
+    return MaskResult(records, links, complete)
 
 
-def cleaned(values: Values, unlike: str | None = None) -> dict[str, Any]:
+def mask_values(values: StoredValues, unlike: str | None = None) -> dict[str, Any]:
     """The values of a record or link without secrets.
 
     The key by which a name or text stands only once follows it; with `unlike`, an id, it differs
     from the key of another one that now has the same words.
     """
-    found = {name: _masked(values[name]) for name in TEXTS if values.get(name)}
+    found = {name: _mask_value(values[name]) for name in TEXT_FIELDS if values.get(name)}
     new = {**values, **{name: value for name, (value, kinds) in found.items() if kinds}}
     if "variant" in values:
-        new["variant"] = _variant(values, new)
+        new["variant"] = _compute_variant(values, new)
     if new == values:
         return new
     for name in ("name", "verb"):
         if unlike is not None and new.get(name):
             new[name] = f"{new[name]} {unlike}"
     key = values.get("name_key")
-    for name, keyed in _KEYED:
+    for name, keyed in _KEY_FUNCTIONS:
         if key is not None and values.get(name) and key == keyed(values[name]):
             apart = unlike if unlike and name == "text" else ""
             new["name_key"] = keyed(new[name] + apart)
@@ -194,29 +198,29 @@ def cleaned(values: Values, unlike: str | None = None) -> dict[str, Any]:
     return new
 
 
-def _clean(taken: frozenset[Ref], ref: Ref, values: Values) -> Values:
-    return cleaned(values, ref.id if ref in taken else None)
+def _mask_unless_taken(taken: frozenset[Ref], ref: Ref, values: StoredValues) -> StoredValues:
+    return mask_values(values, ref.id if ref in taken else None)
 
 
-def _variant(values: Values, new: Values) -> str:
+def _compute_variant(values: StoredValues, new: StoredValues) -> str:
     """An entity's follows its name and type; that of a memory names a scope, or a session's id."""
     variant = values.get("variant") or ""
     for identity in _IDENTITIES:
-        if variant == identity.variant(values.get("name") or "", values.get("type") or ""):
-            return identity.variant(new.get("name") or "", new.get("type") or "")
-    return variant if _OF_SESSION.match(variant) else masked(variant)[0]
+        if variant == identity.compute_variant(values.get("name") or "", values.get("type") or ""):
+            return identity.compute_variant(new.get("name") or "", new.get("type") or "")
+    return variant if _SESSION_VARIANT.match(variant) else mask_text(variant)[0]
 
 
-async def _store(library: Library, name: str) -> RecordStore:
-    if name == USER:
-        return await library.user()
+async def _open_store(library: Library, name: str) -> RecordStore:
+    if name == USER_PROJECT:
+        return await library.open_user_store()
     project, store = await library.open(name)
     if project.is_off:
         raise ProjectOff(name)
     return store
 
 
-class _Found(NamedTuple):
+class _FoundSecret(NamedTuple):
     """A secret among the values of one thing."""
 
     place: str
@@ -224,36 +228,38 @@ class _Found(NamedTuple):
     excerpt: str
 
 
-async def _findings(store: RecordStore, project: str) -> AsyncIterator[Finding]:
+async def _find_in_store(store: RecordStore, project: str) -> AsyncIterator[SecretFinding]:
     """The log knows all that was ever stored, so a page of it leads to a page of things."""
-    is_private = is_home(project)
+    is_private = is_private_name(project)
     after = 0
-    while changes := await store.changes(after=after, limit=CHANGES):
+    while changes := await store.read_changes(after=after, limit=PAGE_CHANGES):
         after = changes[-1].seq
         edits = [edit for change in changes for edit in change.edits]
-        async for thing in _inserted(store, edits):
-            kind = LINK if isinstance(thing, Link) else thing.kind
-            for found in _in_values(_values(thing), is_private=is_private):
-                yield Finding(project, kind, thing.id, *found, in_id=found.place in IDS)
+        async for thing in _read_inserted(store, edits):
+            kind = LINK_KIND if isinstance(thing, RecordLink) else thing.kind
+            for found in _find_in_values(_get_values(thing), is_private=is_private):
+                yield SecretFinding(project, kind, thing.id, *found, in_id=found.place in ID_FIELDS)
         old = [
             (edit.id, found)
             for edit in edits
             if edit.id
-            for found in _in_values(edit.before or {}, is_private=is_private)
+            for found in _find_in_values(edit.before or {}, is_private=is_private)
         ]
         owners = await store.get([record_id for record_id, _ in old], include_deleted=True)
         kinds = {record.id: record.kind for record in owners}
         for record_id, found in old:
             if record_id in kinds:
                 told = found._replace(place=f"{OLD_VALUE} of {found.place}")
-                in_id = found.place in IDS
-                yield Finding(project, kinds[record_id], record_id, *told, in_id=in_id)
+                in_id = found.place in ID_FIELDS
+                yield SecretFinding(project, kinds[record_id], record_id, *told, in_id=in_id)
 
 
-async def _inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIterator[Record | Link]:
+async def _read_inserted(
+    store: RecordStore, edits: Sequence[Edit]
+) -> AsyncIterator[Record | RecordLink]:
     new = [Ref(e.subject, e.id) for e in edits if e.operation == "insert" and e.id]
-    for at in range(0, len(new), THINGS):
-        page = new[at : at + THINGS]
+    for at in range(0, len(new), PAGE_ITEMS):
+        page = new[at : at + PAGE_ITEMS]
         records = [ref.id for ref in page if ref.subject == "record"]
         for record in await store.get(records, include_deleted=True):
             yield record
@@ -262,53 +268,53 @@ async def _inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIterator[
             yield link
 
 
-def _values(thing: Record | Link) -> dict[str, Any]:
+def _get_values(thing: Record | RecordLink) -> dict[str, Any]:
     """What is looked at, and what depends on it."""
-    wanted = (*TEXTS, *IDS, "name_key", "variant")
+    wanted = (*TEXT_FIELDS, *ID_FIELDS, "name_key", "variant")
     return {name: getattr(thing, name) for name in wanted if hasattr(thing, name)}
 
 
-def _in_values(values: Values, *, is_private: bool) -> Iterator[_Found]:
-    shown = _hidden if is_private else _excerpt
+def _find_in_values(values: StoredValues, *, is_private: bool) -> Iterator[_FoundSecret]:
+    shown = _hide if is_private else _build_excerpt
     in_texts = False
-    for name in (*TEXTS, *IDS):
-        value, kinds = _masked(values.get(name))
+    for name in (*TEXT_FIELDS, *ID_FIELDS):
+        value, kinds = _mask_value(values.get(name))
         if kinds:
-            in_texts = in_texts or name in TEXTS
-            yield _Found(name, kinds, shown(value))
-    if not in_texts and values.get("variant") not in (None, _variant(values, values)):
-        variant, kinds = masked(values["variant"])
-        yield _Found("variant", kinds, shown(variant))
+            in_texts = in_texts or name in TEXT_FIELDS
+            yield _FoundSecret(name, kinds, shown(value))
+    if not in_texts and values.get("variant") not in (None, _compute_variant(values, values)):
+        variant, kinds = mask_text(values["variant"])
+        yield _FoundSecret("variant", kinds, shown(variant))
 
 
-def _hidden(_value: Any) -> str:
+def _hide(_value: Any) -> str:
     return "(an account's own)"
 
 
-def _excerpt(value: Any) -> str:
+def _build_excerpt(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    at = max(0, text.find("[masked:") - EXCERPT // 2)
-    return ("…" if at else "") + clipped(text[at:], EXCERPT + len("[masked: ]"))
+    at = max(0, text.find("[masked:") - EXCERPT_CHARACTERS // 2)
+    return ("…" if at else "") + clip_text(text[at:], EXCERPT_CHARACTERS + len("[masked: ]"))
 
 
-def _masked(value: Any) -> tuple[Any, list[str]]:
-    kept, kinds = masked_json(value)
+def _mask_value(value: Any) -> tuple[Any, list[str]]:
+    kept, kinds = mask_json(value)
     if kinds and isinstance(kept, tuple):  # tags, each of which stands once
         kept = tuple(dict.fromkeys(cast(tuple[str, ...], kept)))
     return kept, kinds
 
 
-async def _taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+async def _find_taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
     """Those that would stand for the same as another live record once their secrets are gone."""
     taken: set[Ref] = set()
     given: set[tuple[object, ...]] = set()
     for record in await store.get([ref.id for ref in refs if ref.subject == "record"]):
-        new = cleaned(_values(record))
+        new = mask_values(_get_values(record))
         key, variant = new["name_key"], new["variant"]
         if key is None or (key, variant) == (record.name_key, record.variant):
             continue
         mark = (record.kind, record.parent, variant, key)
-        others = await store.scan(Where(kinds=(record.kind,), name_keys=(key,)))
+        others = await store.scan(RecordFilter(kinds=(record.kind,), name_keys=(key,)))
         is_there = any(
             (o.parent, o.variant) == (record.parent, variant) and o.id != record.id for o in others
         )
@@ -318,13 +324,13 @@ async def _taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[R
     return frozenset(taken)
 
 
-async def _taken_links(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+async def _find_taken_links(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
     """Likewise for links, which stand once between the same ends."""
     taken: set[Ref] = set()
     given: set[tuple[str, str, str]] = set()
     for link in await store.get_links([ref.id for ref in refs if ref.subject == "link"]):
-        edge = (link.source, cleaned(_values(link))["verb"], link.target)
-        beside = await store.links([link.source], direction="out")
+        edge = (link.source, mask_values(_get_values(link))["verb"], link.target)
+        beside = await store.find_links([link.source], direction="out")
         others = {(x.source, x.verb, x.target) for x in beside if x.id != link.id}
         if edge in given | others:
             taken.add(link.ref)

@@ -5,19 +5,24 @@ from typing import Any, cast
 
 import click
 
-from everkept.accounts.access_log import FOLDER, AccessLog, accesses, noted_of_owner
-from everkept.accounts.access_log import Access as LoggedAccess
+from everkept.accounts.access_log import LOG_FOLDER, AccessLog, find_calls, log_owner_command
+from everkept.accounts.access_log import LoggedCall as LoggedAccess
 from everkept.accounts.accounts import User
-from everkept.accounts.grants import Access, Grant, create_token, revoke_token, shown_names
+from everkept.accounts.grants import AccessLevel, Grant, create_token, map_shown_names, revoke_token
 from everkept.app.app import App
-from everkept.cli.options import Count, common, moment, settings_from
-from everkept.cli.runner import confirmed, print_json, run_with_app
+from everkept.cli.options import (
+    CountRange,
+    add_common_options,
+    load_command_settings,
+    parse_typed_time,
+)
+from everkept.cli.runner import confirm, print_json, run_with_app
 from everkept.core.ports import Token
 from everkept.core.projects import Project
-from everkept.core.sessions import OWNER, checked_account_name
-from everkept.core.text import counted
-from everkept.core.times import iso, now
-from everkept.errors import InvalidInput, visible
+from everkept.core.sessions import OWNER, validate_account_name
+from everkept.core.text import format_count
+from everkept.core.times import format_iso, read_clock
+from everkept.errors import InvalidInput, escape_name
 
 
 @click.group()
@@ -26,10 +31,10 @@ def account() -> None:
 
 
 @account.command("list")
-@common
+@add_common_options
 def list_accounts(as_json: bool, **flags: Any) -> None:
     """List users, and the projects that each of them sees."""
-    users = run_with_app(_users, **flags)
+    users = run_with_app(_read_users, **flags)
     if as_json:
         print_json({"accounts": users})
         return
@@ -47,7 +52,7 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
 
 
 @account.command()
-@common
+@add_common_options
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
@@ -57,19 +62,19 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
     """
 
     async def known(app: App) -> str:
-        return (await app.accounts.user(name)).name
+        return (await app.accounts.get_user(name)).name
 
     user = run_with_app(known, **flags)
     question = f"Remove {user}, with tokens, grants and all memories of its own?"
-    if not confirmed(question, yes=yes):
+    if not confirm(question, yes=yes):
         raise click.Abort
 
     async def work(app: App) -> list[str]:
-        own = [g.project_id for g in await app.accounts.grants_of(user) if g.access == "own"]
-        written = AccessLog(app.settings.data_dir / FOLDER)
-        with noted_of_owner(written, app.clock, "account remove", user, ids=own):
+        own = [g.project_id for g in await app.accounts.list_user_grants(user) if g.access == "own"]
+        written = AccessLog(app.settings.data_dir / LOG_FOLDER)
+        with log_owner_command(written, app.clock, "account remove", user, ids=own):
             await app.accounts.remove_user(user)
-        return [each.name for each in await app.library.projects() if each.id in own]
+        return [each.name for each in await app.library.list_projects() if each.id in own]
 
     left = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -80,17 +85,17 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
         click.echo(f"Yours from now on: {', '.join(left)}.")
 
 
-async def _users(app: App) -> list[dict[str, Any]]:
-    projects = await app.library.projects()
+async def _read_users(app: App) -> list[dict[str, Any]]:
+    projects = await app.library.list_projects()
     shown = {
-        user: shown_names(await app.accounts.grants_of(user.name), projects)
-        for user in await app.accounts.users()
+        user: map_shown_names(await app.accounts.list_user_grants(user.name), projects)
+        for user in await app.accounts.list_users()
     }
     return [
         {
             "name": user.name,
             "peer": user.is_peer,
-            "created_at": iso(user.created_at),
+            "created_at": format_iso(user.created_at),
             "leaving": user.is_leaving,
             "projects": [
                 {"name": project.name, "shown_as": name, "access": grant.access}
@@ -101,11 +106,11 @@ async def _users(app: App) -> list[dict[str, Any]]:
     ]
 
 
-ALLOWED = {"read": "only read", "write": "read and change", "own": "do everything with"}
+ACCESS_TEXTS = {"read": "only read", "write": "read and change", "own": "do everything with"}
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("name", metavar="PROJECT")
 @click.option("--user", required=True, metavar="NAME", help="Who is to see it.")
 @click.option(
@@ -118,10 +123,10 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
     """
 
     async def work(app: App) -> Grant:
-        project = await app.accounts.found(app.library.project(name))
-        whose = (await app.accounts.user(user)).name
-        with _noted(app, f"grant {access}", whose, project):
-            return await app.accounts.grant(whose, project, cast(Access, access))
+        project = await app.accounts.look_up(app.library.get_project(name))
+        whose = (await app.accounts.get_user(user)).name
+        with _log_grant(app, f"grant {access}", whose, project):
+            return await app.accounts.grant(whose, project, cast(AccessLevel, access))
 
     granted = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -129,20 +134,22 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
         print_json(row | {"shown_as": granted.name})
     else:
         known_as = "" if granted.name == name else f', as "{granted.name}"'
-        click.echo(f'{granted.user} may {ALLOWED[granted.access]} "{name}"{known_as} from now on.')
+        click.echo(
+            f'{granted.user} may {ACCESS_TEXTS[granted.access]} "{name}"{known_as} from now on.'
+        )
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("name", metavar="PROJECT")
 @click.option("--user", required=True, metavar="NAME", help="Who is to see it no longer.")
 def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
     """Hide PROJECT from a user again, at once. What the user has written in it stays."""
 
     async def work(app: App) -> str:
-        project = await app.accounts.found(app.library.project(name))
-        whose = (await app.accounts.user(user)).name
-        with _noted(app, "revoke", whose, project):
+        project = await app.accounts.look_up(app.library.get_project(name))
+        whose = (await app.accounts.get_user(user)).name
+        with _log_grant(app, "revoke", whose, project):
             return await app.accounts.revoke(whose, project)
 
     hidden_from = run_with_app(work, writes=True, **flags)
@@ -152,13 +159,15 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
         click.echo(f'{hidden_from} no longer sees "{name}".')
 
 
-def _noted(app: App, what: str, user: str, project: Project) -> AbstractContextManager[list[str]]:
-    written = AccessLog(app.settings.data_dir / FOLDER)
-    return noted_of_owner(written, app.clock, what, user, project=project)
+def _log_grant(
+    app: App, what: str, user: str, project: Project
+) -> AbstractContextManager[list[str]]:
+    written = AccessLog(app.settings.data_dir / LOG_FOLDER)
+    return log_owner_command(written, app.clock, what, user, project=project)
 
 
 @click.group(invoke_without_command=True)
-@common
+@add_common_options
 @click.option("--label", default="", help="What the token is for.")
 @click.option("--user", metavar="NAME", help="Whose it is: somebody with an account of their own.")
 @click.option("--peer", metavar="NAME", help="Another server, which reads what it is granted.")
@@ -183,64 +192,66 @@ def token(
     if context.invoked_subcommand is not None and whose is not None:
         raise InvalidInput("--user and --peer are for a new token alone.", hint="Leave them out.")
     if context.invoked_subcommand is None:
-        _make(label, whose, is_peer=peer is not None, as_json=as_json, **flags)
+        _create_token(label, whose, is_peer=peer is not None, as_json=as_json, **flags)
 
 
 @token.command("list")
-@common
+@add_common_options
 @click.pass_context
 def list_tokens(context: click.Context, as_json: bool, **flags: Any) -> None:
     """List tokens: ids and labels, never the secrets."""
 
     async def work(app: App) -> tuple[list[Token], dict[str, User]]:
-        return await app.library.tokens(), await app.accounts.users_of_tokens()
+        return await app.library.list_tokens(), await app.accounts.map_token_users()
 
-    found, users = run_with_app(work, **_merged(context, flags))
-    tokens = [_row(item, users.get(item.id)) for item in found]
+    found, users = run_with_app(work, **_merge_flags(context, flags))
+    tokens = [_build_row(item, users.get(item.id)) for item in found]
     if as_json:
         print_json({"tokens": tokens})
         return
     if not tokens:
         click.echo("No tokens. `everkept token` makes one.")
-    width = max((len(_whose(row)) for row in tokens), default=0)
+    width = max((len(_format_owner(row)) for row in tokens), default=0)
     for row in tokens:
-        columns = (row["id"], row["created_at"][:10], _whose(row).ljust(width), row["label"])
+        columns = (row["id"], row["created_at"][:10], _format_owner(row).ljust(width), row["label"])
         click.echo("  ".join(columns).rstrip())
 
 
 @token.command("revoke")
-@common
+@add_common_options
 @click.argument("token_id", metavar="ID")
 @click.pass_context
 def end_token(context: click.Context, as_json: bool, token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, at once."""
 
     async def work(app: App) -> None:
-        owner = (await app.accounts.users_of_tokens()).get(token_id)
-        with _noted_token(app, "token revoke", owner and owner.name, token_id):
+        owner = (await app.accounts.map_token_users()).get(token_id)
+        with _log_token(app, "token revoke", owner and owner.name, token_id):
             await revoke_token(app.library, token_id)
 
-    run_with_app(work, writes=True, **_merged(context, flags))
+    run_with_app(work, writes=True, **_merge_flags(context, flags))
     if as_json:
         print_json({"revoked": token_id})
     else:
         click.echo(f"Revoked {token_id}.")
 
 
-def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
+def _create_token(
+    label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any
+) -> None:
     async def work(app: App) -> tuple[Token, str, User | None]:
-        name = None if user is None else checked_account_name(user)
-        with _noted_token(app, "token", name) as ids:
+        name = None if user is None else validate_account_name(user)
+        with _log_token(app, "token", name) as ids:
             if name is None:
                 made, secret = await create_token(app.library, label, app.clock)
             else:
                 made, secret = await app.accounts.create_token(name, label, peer=is_peer)
             ids.append(made.id)
-        return made, secret, None if name is None else await app.accounts.user(name)
+        return made, secret, None if name is None else await app.accounts.get_user(name)
 
     made, secret, owner = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json(_row(made, owner) | {"token": secret})
+        print_json(_build_row(made, owner) | {"token": secret})
         return
     # The secret alone on stdout, so that a script can take it from there.
     click.echo(secret)
@@ -252,40 +263,40 @@ def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags
     )
 
 
-def _noted_token(
+def _log_token(
     app: App, what: str, about: str | None, *ids: str
 ) -> AbstractContextManager[list[str]]:
-    written = AccessLog(app.settings.data_dir / FOLDER)
-    return noted_of_owner(written, app.clock, what, about, ids=ids)
+    written = AccessLog(app.settings.data_dir / LOG_FOLDER)
+    return log_owner_command(written, app.clock, what, about, ids=ids)
 
 
-def _whose(row: dict[str, str]) -> str:
+def _format_owner(row: dict[str, str]) -> str:
     return row.get("user") or (f"{row['peer']} (peer)" if "peer" in row else f"({OWNER})")
 
 
-def _row(item: Token, owner: User | None) -> dict[str, str]:
-    row = {"id": item.id, "label": item.label, "created_at": iso(item.created_at)}
+def _build_row(item: Token, owner: User | None) -> dict[str, str]:
+    row = {"id": item.id, "label": item.label, "created_at": format_iso(item.created_at)}
     return row if owner is None else row | {"peer" if owner.is_peer else "user": owner.name}
 
 
-def _merged(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
+def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     """Options count wherever they stand: before the subcommand or after it."""
     given = {name: value for name, value in flags.items() if value is not None}
     return {**context.obj, **given}
 
 
-MOST = 100_000
-WITH_THE_SERVER = "Each server keeps its own log: --data-dir names the server's data folder."
-MAY_HAVE = "may have touched it: more was touched than the line names, or no end is noted."
-DAY = 86_400 * 1_000_000  # microseconds
+MAX_CALLS = 100_000
+SERVER_LOG_HINT = "Each server keeps its own log: --data-dir names the server's data folder."
+UNSURE_NOTE = "may have touched it: more was touched than the line names, or no end is noted."
+DAY_MICROSECONDS = 86_400 * 1_000_000  # microseconds
 
 
 @click.command("access-log")
-@common
+@add_common_options
 @click.option("--user", metavar="NAME", help="Only what this user did; `owner` is you.")
 @click.option("--id", "record", metavar="ID", help="Only what touched this record.")
 @click.option("--since", metavar="TIME", help="Only from then on, as `yesterday`.")
-@click.option("--limit", type=Count(1, MOST), default=100, show_default=True)
+@click.option("--limit", type=CountRange(1, MAX_CALLS), default=100, show_default=True)
 def access_log(
     as_json: bool,
     project: str | None,
@@ -300,59 +311,60 @@ def access_log(
     --project is a name as they called it, or an id. Of the owner, whom they let in and what they
     granted is here; what they changed is in `everkept log`. Each server has a log of its own.
     """
-    settings = settings_from(**flags)
-    folder = settings.data_dir / FOLDER
+    settings = load_command_settings(**flags)
+    folder = settings.data_dir / LOG_FOLDER
     written = AccessLog(folder)
-    found = accesses(
+    found = find_calls(
         written,
-        user=None if user is None else _named(user),
+        user=None if user is None else _normalize_user(user),
         project=project,
         record=record,
-        since=moment(since, "--since"),
+        since=parse_typed_time(since, "--since"),
         most=limit,
     )
-    _warn_of_haste(written)
+    _warn_if_truncated(written)
     if as_json:
         shown = [access.as_json() for access in found.calls]
         unsure = {} if record is None else {"may_have_touched": found.unsure}
         print_json({"accesses": shown, "broken_lines": found.broken} | unsure)
         return
     for access in found.calls:
-        click.echo(_line(access))
+        click.echo(_format_access(access))
     if found.calls:
-        click.echo(f"{counted(len(found.calls), 'call')}.", err=True)
+        click.echo(f"{format_count(len(found.calls), 'call')}.", err=True)
     else:
-        click.echo(f"0 calls in {folder}. {WITH_THE_SERVER}", err=True)
+        click.echo(f"0 calls in {folder}. {SERVER_LOG_HINT}", err=True)
     if found.unsure:
-        click.echo(f"{counted(found.unsure, 'more call')} {MAY_HAVE}", err=True)
+        click.echo(f"{format_count(found.unsure, 'more call')} {UNSURE_NOTE}", err=True)
     if found.broken:
-        click.echo(f"{counted(found.broken, 'line')} cannot be read and left out.", err=True)
+        click.echo(f"{format_count(found.broken, 'line')} cannot be read and left out.", err=True)
 
 
-def _named(user: str) -> str:
+def _normalize_user(user: str) -> str:
     folded = user.strip().lower()
-    return OWNER if folded == OWNER else checked_account_name(user)
+    return OWNER if folded == OWNER else validate_account_name(user)
 
 
-def _warn_of_haste(written: AccessLog) -> None:
+def _warn_if_truncated(written: AccessLog) -> None:
     """Whoever makes very many calls would push out the lines of what came before."""
-    at = written.cut_off_at()
-    if at is not None and now() - at < DAY:
+    at = written.find_cutoff()
+    if at is not None and read_clock() - at < DAY_MICROSECONDS:
         click.echo(
-            f"So much is called that the log goes back to {iso(at)[:19].replace('T', ' ')} alone: "
+            f"So much is called that the log goes back to "
+            f"{format_iso(at)[:19].replace('T', ' ')} alone: "
             "older lines had to make room.",
             err=True,
         )
 
 
-def _line(access: LoggedAccess) -> str:
+def _format_access(access: LoggedAccess) -> str:
     """Whatever a caller made up is shown so that it cannot look like another line."""
     who = f"{access.user} (a server)" if access.is_peer else access.user
-    parts = [iso(access.at)[:19].replace("T", " "), who, visible(access.what)]
-    parts += [visible(access.about)] if access.about else []
-    parts += [f"in {visible(access.project)}"] if access.project else []
+    parts = [format_iso(access.at)[:19].replace("T", " "), who, escape_name(access.what)]
+    parts += [escape_name(access.about)] if access.about else []
+    parts += [f"in {escape_name(access.project)}"] if access.project else []
     parts += [access.outcome]
-    parts += [counted(access.count, "id")] if access.count else []
-    parts += [f"from {visible(access.address)}"] if access.address else []
-    parts += [f"with {visible(access.client)}"] if access.client else []
+    parts += [format_count(access.count, "id")] if access.count else []
+    parts += [f"from {escape_name(access.address)}"] if access.address else []
+    parts += [f"with {escape_name(access.client)}"] if access.client else []
     return "  ".join(parts)

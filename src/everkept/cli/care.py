@@ -10,83 +10,103 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from everkept.care.archive import Manifest
-from everkept.care.backup import Backup, Restored, back_up, restore_project
+from everkept.care.archive import ArchiveManifest
+from everkept.care.backup import RestoreOutcome, WrittenBackup, back_up, restore_project
 from everkept.care.backup import restore as restored_from
-from everkept.care.doctor import Diagnosis, diagnose
-from everkept.care.findings import DOCTOR_FIX, Finding, Patient, care_of
-from everkept.cli.options import common, settings_from
-from everkept.cli.render import console
-from everkept.cli.runner import bar, print_json, told_if_interrupted
+from everkept.care.doctor import DoctorReport, diagnose
+from everkept.care.findings import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
+from everkept.cli.options import add_common_options, load_command_settings
+from everkept.cli.render import build_console
+from everkept.cli.runner import print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
-from everkept.core.text import clipped, counted
-from everkept.core.times import now, parsed
+from everkept.core.text import clip_text, format_count
+from everkept.core.times import parse_time, read_clock
 from everkept.errors import EverkeptError, InvalidInput, ReadOnly
-from everkept.hooks.session_end import Jobs, lock_path, wake
-from everkept.hooks.workspace import FOLDER, KEPT_DAYS, hooks_folder, prune, recent
-from everkept.settings import load
+from everkept.hooks.session_end import JobQueue, get_lock_path, wake_worker
+from everkept.hooks.workspace import (
+    RETENTION_DAYS,
+    SESSIONS_FOLDER,
+    get_hooks_folder,
+    prune_sessions,
+    read_recent_faults,
+)
+from everkept.settings import read_settings
 
 if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
 
-CHECK = "hooks"
-WEEK = 7 * 86_400 * 1_000_000  # microseconds
-PATIENCE = 600.0  # seconds after which a job should have been worked off
-MANY_LEDGERS = 50
+HOOKS_CHECK = "hooks"
+WEEK_MICROSECONDS = 7 * 86_400 * 1_000_000  # microseconds
+MAX_JOB_SECONDS = 600.0  # seconds after which a job should have been worked off
+MAX_OLD_LEDGERS = 50
 
 
-def check_hooks(patient: Patient) -> Iterator[Finding]:
+def check_hooks(patient: CheckContext) -> Iterator[DoctorFinding]:
     settings = patient.settings
     if not settings.hooks:
-        yield Finding(CHECK, "ok", "They are switched off (hooks).")
+        yield DoctorFinding(HOOKS_CHECK, "ok", "They are switched off (hooks).")
         return
-    folder = hooks_folder(settings)
+    folder = get_hooks_folder(settings)
     if not patient.is_on_disk or not folder.is_dir():
-        yield Finding(CHECK, "ok", "None has left anything yet.")
+        yield DoctorFinding(HOOKS_CHECK, "ok", "None has left anything yet.")
         return
-    found = [*_faults(patient, folder), *_jobs(patient, folder), *_ledgers(patient, folder)]
-    yield from found or [Finding(CHECK, "ok", "Nothing failed, and nothing waits.")]
+    found = [
+        *_check_faults(patient, folder),
+        *_check_jobs(patient, folder),
+        *_check_ledgers(patient, folder),
+    ]
+    yield from found or [DoctorFinding(HOOKS_CHECK, "ok", "Nothing failed, and nothing waits.")]
 
 
-def _faults(patient: Patient, folder: Path) -> Iterator[Finding]:
-    lately = [fault for fault in recent(folder) if patient.clock() - _parse_time(fault.at) < WEEK]
+def _check_faults(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+    lately = [
+        fault
+        for fault in read_recent_faults(folder)
+        if patient.clock() - _parse_time(fault.at) < WEEK_MICROSECONDS
+    ]
     if lately:
         last = lately[0]
         what = (
-            f"{counted(len(lately), 'fault')} in the last week; the newest at {last.at[:16]}, "
-            f"{last.event}: {clipped(last.reason, 200)}"
+            f"{format_count(len(lately), 'fault')} in the last week; the newest at {last.at[:16]}, "
+            f"{last.event}: {clip_text(last.reason, 200)}"
         )
-        yield Finding(CHECK, "advice", what, f"see {folder / 'faults.log'}")
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, f"see {folder / 'faults.log'}")
 
 
 def _parse_time(at: str) -> int:
     try:
-        return parsed(at)
+        return parse_time(at)
     except ValueError:
         return 0
 
 
-def _jobs(patient: Patient, folder: Path) -> Iterator[Finding]:
-    jobs = Jobs(folder)
-    strange = jobs.unreadable()
+def _check_jobs(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+    jobs = JobQueue(folder)
+    strange = jobs.list_unreadable()
     if strange:
         shown = ", ".join(path.name for path in strange[:3]) + (", …" if len(strange) > 3 else "")
-        what = f"{counted(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
-        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _removed(strange))
+        what = (
+            f"{format_count(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
+        )
+        yield DoctorFinding(
+            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _remove_files(strange)
+        )
     unread = {path.name for path in strange}
-    waiting = [name for name in jobs.waiting_for(PATIENCE) if name not in unread]
-    if waiting and not _is_at_work(patient):
-        what = f"{counted(len(waiting), 'session')} wait to be taken in, and nobody is at it."
-        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _woken(patient))
-    failed = jobs.set_aside()
+    waiting = [name for name in jobs.list_older_than(MAX_JOB_SECONDS) if name not in unread]
+    if waiting and not _is_worker_running(patient):
+        what = f"{format_count(len(waiting), 'session')} wait to be taken in, and nobody is at it."
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _wake_worker(patient))
+    failed = jobs.list_failed()
     if failed:
-        why = clipped(str(failed[-1].get("reason", "")), 120)
-        what = f"{counted(len(failed), 'session')} could not be taken in ({why})."
-        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _tried_again(patient, jobs))
+        why = clip_text(str(failed[-1].get("reason", "")), 120)
+        what = f"{format_count(len(failed), 'session')} could not be taken in ({why})."
+        yield DoctorFinding(
+            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(patient, jobs)
+        )
 
 
-def _is_at_work(patient: Patient) -> bool:
-    path = lock_path(patient.settings)
+def _is_worker_running(patient: CheckContext) -> bool:
+    path = get_lock_path(patient.settings)
     if not path.exists():
         return False
     lock = FileLock(path)
@@ -96,39 +116,51 @@ def _is_at_work(patient: Patient) -> bool:
     return False
 
 
-def _woken(patient: Patient) -> str:
-    return "started the one that takes them in" if wake(patient.settings) else "one is at it now"
+def _wake_worker(patient: CheckContext) -> str:
+    return (
+        "started the one that takes them in"
+        if wake_worker(patient.settings)
+        else "one is at it now"
+    )
 
 
-def _removed(files: Sequence[Path]) -> str:
+def _remove_files(files: Sequence[Path]) -> str:
     for path in files:
         path.unlink(missing_ok=True)
-    return f"removed {counted(len(files), 'file')}"
+    return f"removed {format_count(len(files), 'file')}"
 
 
-def _tried_again(patient: Patient, jobs: Jobs) -> str:
+def _retry_failed(patient: CheckContext, jobs: JobQueue) -> str:
     """Whatever kept them from being taken in may be gone."""
-    again, removed = jobs.try_again()
-    wake(patient.settings)
-    did = [f"gave {counted(again, 'session')} another try"] if again else []
-    did += [f"removed {counted(removed, 'file')} that no job can be read from"] if removed else []
+    again, removed = jobs.retry_failed()
+    wake_worker(patient.settings)
+    did = [f"gave {format_count(again, 'session')} another try"] if again else []
+    did += (
+        [f"removed {format_count(removed, 'file')} that no job can be read from"] if removed else []
+    )
     return " and ".join(did) or "nothing was left to do"
 
 
-def _ledgers(patient: Patient, folder: Path) -> Iterator[Finding]:
-    before = patient.clock() / 1e6 - KEPT_DAYS * 86_400
-    old = [path for path in (folder / FOLDER).glob("*.txt") if path.stat().st_mtime < before]
-    if len(old) > MANY_LEDGERS:
-        what = f"{counted(len(old), 'file')} of sessions of long ago are kept."
-        mend = lambda: f"removed {prune(folder, patient.clock())}"  # noqa: E731
-        yield Finding(CHECK, "advice", what, DOCTOR_FIX, mend)
+def _check_ledgers(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+    before = patient.clock() / 1e6 - RETENTION_DAYS * 86_400
+    old = [
+        path for path in (folder / SESSIONS_FOLDER).glob("*.txt") if path.stat().st_mtime < before
+    ]
+    if len(old) > MAX_OLD_LEDGERS:
+        what = f"{format_count(len(old), 'file')} of sessions of long ago are kept."
+        mend = lambda: f"removed {prune_sessions(folder, patient.clock())}"  # noqa: E731
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, mend)
 
 
-SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "problem": ("problem", "red")}
+SEVERITY_SIGNS = {
+    "ok": ("ok     ", "green"),
+    "advice": ("advice ", "yellow"),
+    "problem": ("problem", "red"),
+}
 
 
 @click.command()
-@common
+@add_common_options
 @click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
 @click.option("--full", is_flag=True, help="Check every page of every database; takes longer.")
@@ -146,52 +178,52 @@ def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: A
             argument="--project",
             value=project,
         )
-    patient = _patient(flags, full=full)
+    patient = _build_context(flags, full=full)
     if fix and patient.settings.read_only:
         raise ReadOnly("--fix writes, and only reading is allowed here.")
-    diagnosis = diagnose(patient, [(CHECK, check_hooks)], fix=fix)
-    print_json(_describe_diagnosis(diagnosis)) if as_json else _show(diagnosis, fix=fix)
-    sys.exit(0 if diagnosis.is_well else 1)
+    diagnosis = diagnose(patient, [(HOOKS_CHECK, check_hooks)], fix=fix)
+    print_json(_describe_report(diagnosis)) if as_json else _print_report(diagnosis, fix=fix)
+    sys.exit(0 if diagnosis.is_healthy else 1)
 
 
-def _patient(flags: Mapping[str, Any], *, full: bool) -> Patient:
+def _build_context(flags: Mapping[str, Any], *, full: bool) -> CheckContext:
     """Settings that cannot be used are a finding, and the rest is looked at without them."""
     try:
-        return Patient(settings_from(**flags), now, full)
+        return CheckContext(load_command_settings(**flags), read_clock, full)
     except EverkeptError as error:
         fault = error
     kept = {name: flags[name] for name in ("data_dir", "log_level") if flags.get(name)}
     try:
-        return Patient(load({**kept, "config": "none"}), now, full, fault)
+        return CheckContext(read_settings({**kept, "config": "none"}), read_clock, full, fault)
     except EverkeptError:
-        return Patient(load({**kept, "config": "none"}, {}), now, full, fault)
+        return CheckContext(read_settings({**kept, "config": "none"}, {}), read_clock, full, fault)
 
 
-def _show(diagnosis: Diagnosis, *, fix: bool) -> None:
-    out = console()
+def _print_report(diagnosis: DoctorReport, *, fix: bool) -> None:
+    out = build_console()
     for each in diagnosis.mended:
         sign, colour = ("mended ", "green") if each.is_done else ("failed ", "red")
         out.print(Text.assemble((sign, colour), f" {each.check}: {each.what} → {each.did}"))
     for finding in diagnosis.findings:
-        sign, colour = SIGNS[finding.severity]
+        sign, colour = SEVERITY_SIGNS[finding.severity]
         out.print(Text.assemble((sign, colour), f" {finding.check}: {finding.what}"))
         if finding.command:
             out.print(Text(f"         {finding.command}", style="dim"))
-    out.print(_sum(diagnosis.findings, fix=fix))
+    out.print(_format_summary(diagnosis.findings, fix=fix))
 
 
-def _sum(findings: list[Finding], *, fix: bool) -> str:
+def _format_summary(findings: list[DoctorFinding], *, fix: bool) -> str:
     problems = [finding for finding in findings if finding.severity == "problem"]
     mendable = [finding for finding in findings if finding.mend is not None]
-    said = f"{counted(len(problems), 'problem')}." if problems else "No problem."
+    said = f"{format_count(len(problems), 'problem')}." if problems else "No problem."
     if mendable and not fix:
         said += f" --fix mends {len(mendable)} of these findings."
     return said
 
 
-def _describe_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+def _describe_report(diagnosis: DoctorReport) -> dict[str, Any]:
     return {
-        "ok": diagnosis.is_well,
+        "ok": diagnosis.is_healthy,
         "findings": [
             {
                 "check": finding.check,
@@ -209,7 +241,7 @@ def _describe_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
+NOT_INCLUDED = "Not in it: the files of memory banks, the configuration, and what hooks noted."
 
 DECISIONS_KEPT = (
     "Tokens are those of now, with accounts and grants; what is switched off or left out of past "
@@ -222,7 +254,7 @@ DECISIONS_LOST = (
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
 @click.option("--with-damaged", is_flag=True, help="Take a damaged database in as it is.")
@@ -247,28 +279,28 @@ def backup(
             argument="--project",
             value=project,
         )
-    care, file = care_of(settings_from(**flags)), file.expanduser().absolute()
-    before = _stamp(file)
+    care, file = get_sqlite_care(load_command_settings(**flags)), file.expanduser().absolute()
+    before = _read_stamp(file)
 
     def left() -> str:
-        if (after := _stamp(file)) != before:
+        if (after := _read_stamp(file)) != before:
             return f"{file} is written, and whole."
         return f"{file} {'was not written' if after is None else 'is as it was'}."
 
-    with told_if_interrupted(left), _ended_by_terminate(), bar("Backing up") as progress:
+    with report_interruption(left), _handle_terminate(), show_progress("Backing up") as progress:
         made = back_up(
             care,
             file,
-            now,
+            read_clock,
             progress,
             force=force,
             with_damaged=with_damaged,
         )
-    print_json(_describe_backup(made)) if as_json else _tell_of_backup(made)
+    print_json(_describe_backup(made)) if as_json else _print_backup(made)
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Put it in place of the data that is there.")
 @click.option(
@@ -294,36 +326,36 @@ def restore(
     conversations, stay as they are. Servers may go on running. With --project NAME one project is
     added to what is there, under a name that is free.
     """
-    settings = settings_from(**flags)
-    care = care_of(settings)
+    settings = load_command_settings(**flags)
+    care = get_sqlite_care(settings)
     if settings.read_only:
         raise ReadOnly("This command writes, and only reading is allowed here.")
     file = file.expanduser().absolute()
     left = f"{care.folder} is whole: as it was, unless all was done already."
-    with told_if_interrupted(lambda: left), _ended_by_terminate():
+    with report_interruption(lambda: left), _handle_terminate():
         if project is not None:
             _refuse_to_replace(replace, safety_copy)
-            _restore_one(care, file, project, as_json=as_json)
+            _restore_project(care, file, project, as_json=as_json)
             return
 
-        def ask(manifest: Manifest, safety: Path | None) -> bool:
-            return safety is None or _is_wanted(manifest, safety, care.folder, yes=yes)
+        def ask(manifest: ArchiveManifest, safety: Path | None) -> bool:
+            return safety is None or _confirm_restore(manifest, safety, care.folder, yes=yes)
 
-        with bar("Restoring") as progress:
+        with show_progress("Restoring") as progress:
             outcome = restored_from(
                 care,
                 file,
-                now,
+                read_clock,
                 progress,
                 ask,
                 replace=replace,
                 safety=safety_copy.expanduser().absolute() if safety_copy else None,
             )
     if outcome is not None:
-        _tell_of_restore(outcome, care.folder, as_json=as_json)
+        _print_restore(outcome, care.folder, as_json=as_json)
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _read_stamp(file: Path) -> tuple[int, int] | None:
     """Another one for another file; None where there is none."""
     try:
         found = file.stat()
@@ -342,8 +374,8 @@ def _refuse_to_replace(replace: bool, safety_copy: Path | None) -> None:
         )
 
 
-def _restore_one(care: "SqliteCare", file: Path, project: str, *, as_json: bool) -> None:
-    added = restore_project(care, file, project, now)
+def _restore_project(care: "SqliteCare", file: Path, project: str, *, as_json: bool) -> None:
+    added = restore_project(care, file, project, read_clock)
     if as_json:
         print_json({"project": added.name, "off": added.is_off})
         return
@@ -352,33 +384,35 @@ def _restore_one(care: "SqliteCare", file: Path, project: str, *, as_json: bool)
         click.echo(f'It is switched off; `everkept on --project "{added.name}"` ends that.')
 
 
-def _is_wanted(manifest: Manifest, safety: Path, folder: Path, *, yes: bool) -> bool:
+def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
         raise click.UsageError("This replaces what is stored: say --yes where nobody can be asked.")
-    click.echo(f"The backup of {_moment(manifest)} holds {_contents(manifest)}.", err=True)
+    click.echo(
+        f"The backup of {_format_time(manifest)} holds {_format_contents(manifest)}.", err=True
+    )
     click.echo(f"What is there now goes into {safety}.", err=True)
     return click.confirm(f"Replace everything in {folder}?", err=True)
 
 
-def _tell_of_backup(made: Backup) -> None:
+def _print_backup(made: WrittenBackup) -> None:
     size = f"{made.size / 1_000_000:,.1f} MB"
-    click.echo(f"Wrote {made.file} ({size}): {_contents(made.manifest)}. It was read again.")
-    click.echo(NOT_IN_IT)
+    click.echo(f"Wrote {made.file} ({size}): {_format_contents(made.manifest)}. It was read again.")
+    click.echo(NOT_INCLUDED)
     for name in made.manifest.damaged:
         click.echo(f"{name} is damaged, and in it as it is.", err=True)
 
 
-def _tell_of_restore(outcome: Restored, folder: Path, *, as_json: bool) -> None:
+def _print_restore(outcome: RestoreOutcome, folder: Path, *, as_json: bool) -> None:
     manifest, safety = outcome.manifest, outcome.safety
     if as_json:
-        told = {"created_at": manifest.created_at, "rows": _rows(manifest)}
+        told = {"created_at": manifest.created_at, "rows": _count_rows(manifest)}
         kept = {"safety_copy": str(safety) if safety else None, "left": list(outcome.left)}
         decided = {"off": list(outcome.off), "decisions_lost": outcome.decisions_lost}
         print_json({"data_dir": str(folder), **told, **kept, **decided})
         return
-    click.echo(f"{folder} is as it was at {_moment(manifest)}: {_contents(manifest)}.")
+    click.echo(f"{folder} is as it was at {_format_time(manifest)}: {_format_contents(manifest)}.")
     if safety:
         click.echo(f"What was there before is in {safety}; `everkept restore` brings it back.")
         click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
@@ -388,34 +422,34 @@ def _tell_of_restore(outcome: Restored, folder: Path, *, as_json: bool) -> None:
         click.echo(f"{name} is in use, and can be removed when its window is closed.", err=True)
 
 
-def _describe_backup(made: Backup) -> dict[str, Any]:
+def _describe_backup(made: WrittenBackup) -> dict[str, Any]:
     manifest = made.manifest
     return {
         "file": str(made.file),
         "bytes": made.size,
         "created_at": manifest.created_at,
         "projects": manifest.project_names,
-        "rows": _rows(manifest),
+        "rows": _count_rows(manifest),
         "damaged": list(manifest.damaged),
     }
 
 
-def _moment(manifest: Manifest) -> str:
+def _format_time(manifest: ArchiveManifest) -> str:
     return f"{manifest.created_at[:16].replace('T', ' ')} UTC"
 
 
-def _contents(manifest: Manifest) -> str:
-    rows = _rows(manifest)
+def _format_contents(manifest: ArchiveManifest) -> str:
+    rows = _count_rows(manifest)
     parts = [
-        counted(len(manifest.project_names), "project"),
-        counted(rows["records"], "record"),
-        counted(rows["links"], "link"),
-        counted(rows["changes"], "change"),
+        format_count(len(manifest.project_names), "project"),
+        format_count(rows["records"], "record"),
+        format_count(rows["links"], "link"),
+        format_count(rows["changes"], "change"),
     ]
     return ", ".join(parts)
 
 
-def _rows(manifest: Manifest) -> dict[str, int]:
+def _count_rows(manifest: ArchiveManifest) -> dict[str, int]:
     return {
         table: sum(copied.rows.get(table, 0) for copied in manifest.databases)
         for table in ("records", "links", "changes", "vectors")
@@ -423,7 +457,7 @@ def _rows(manifest: Manifest) -> dict[str, int]:
 
 
 @contextmanager
-def _ended_by_terminate() -> Generator[None, None, None]:
+def _handle_terminate() -> Generator[None, None, None]:
     """A request to end is obeyed as Ctrl-C is: nothing half-made is left."""
 
     def interrupt(_number: int, _frame: object) -> None:

@@ -6,80 +6,91 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.app.change_log import Entry
-from everkept.care.purge import Audit, Masked, Thing, called, find_secrets, mask_secrets, select
-from everkept.cli.options import common
-from everkept.cli.render import console, table_of
-from everkept.cli.runner import command_session, confirmed, print_json, run_with_app
-from everkept.core.ports import Purged
-from everkept.core.projects import USER
-from everkept.core.sessions import OWNER, signer_of
-from everkept.core.text import clipped, normalised
-from everkept.core.times import iso
+from everkept.app.change_log import ChangeLogEntry
+from everkept.care.purge import (
+    MaskResult,
+    PurgeItem,
+    SecretAudit,
+    find_secrets,
+    get_label,
+    mask_secrets,
+    select_items,
+)
+from everkept.cli.options import add_common_options
+from everkept.cli.render import build_console, build_table
+from everkept.cli.runner import confirm, print_json, read_session, run_with_app
+from everkept.core.ports import PurgeResult
+from everkept.core.projects import USER_PROJECT
+from everkept.core.sessions import OWNER, find_signer
+from everkept.core.text import clip_text, compute_name_key
+from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
-from everkept.graph.lookup import name_and_type
-from everkept.jobs.graph_files import Settled
+from everkept.graph.lookup import parse_name_and_type
+from everkept.jobs.graph_files import MirrorResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 
 # Nobody but their owner may change these.
-MAY_HOLD = (
+UNCLEANED_PLACES = (
     "backups of the bank (memory-bank-backup-*, beside it or in the backupDir that was named)",
     "git history",
     "files of the bank that people or assistants wrote",
 )
 
 
-async def met(app: App, projects: Sequence[str]) -> None:
+async def import_graph_files(app: App, projects: Sequence[str]) -> None:
     """Before anything is erased: what stands in the files alone is found, and does not return."""
-    if app.mirrors is not None:
-        session = await command_session(app)
+    if app.graph_mirrors is not None:
+        session = await read_session(app)
         for project in projects:
-            await app.mirrors.meet(project, session)
+            await app.graph_mirrors.import_files(project, session)
 
 
-async def settled(app: App, projects: Sequence[str]) -> Settled:
+async def update_graph_files(app: App, projects: Sequence[str]) -> MirrorResult:
     """After every change outside the tools: the files of these projects' graphs follow it."""
-    found = Settled()
-    if app.mirrors is not None:
-        session = await command_session(app)
+    found = MirrorResult()
+    if app.graph_mirrors is not None:
+        session = await read_session(app)
         for project in dict.fromkeys(projects):
-            one = await app.mirrors.settle(project, session)
+            one = await app.graph_mirrors.update_files(project, session)
             found.done.extend(one.done)
             found.left.update(one.left)
     return found
 
 
-def told_of(files: Settled) -> dict[str, Any]:
+def describe_graph_files(files: MirrorResult) -> dict[str, Any]:
     """For JSON, after something was erased; nothing where there is no bank."""
     if not files.done and not files.left:
         return {}
-    return {"cleaned": files.done, "not_cleaned": files.left, "may_hold": list(MAY_HOLD)}
+    return {"cleaned": files.done, "not_cleaned": files.left, "may_hold": list(UNCLEANED_PLACES)}
 
 
-def tell_of(files: Settled) -> None:
+def print_graph_files(files: MirrorResult) -> None:
     """For people, after something was erased."""
     for address in files.done:
         click.echo(f"The graph's files in {address} are without it.")
     for address, reason in files.left.items():
         click.echo(f"Not reached: the graph's files in {address}: {reason}", err=True)
     if files.done or files.left:
-        click.echo(f"It may still be in {', '.join(MAY_HOLD[:-1])}, or {MAY_HOLD[-1]}.", err=True)
+        click.echo(
+            f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.",
+            err=True,
+        )
 
 
 @click.command()
-@common
+@add_common_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
     """Show what changed, when and by which tool, newest first, in all projects; where others
     have accounts, by whom too."""
 
-    async def work(app: App) -> tuple[list[Entry], set[str]]:
-        entries = await app.timeline.entries(project, limit)
-        return entries, {user.name for user in await app.accounts.users()}
+    async def work(app: App) -> tuple[list[ChangeLogEntry], set[str]]:
+        entries = await app.change_log.list_entries(project, limit)
+        return entries, {user.name for user in await app.accounts.list_users()}
 
     entries, users = run_with_app(work, **flags)
-    rows = [_row(entry, users) for entry in entries]
+    rows = [_build_row(entry, users) for entry in entries]
     if as_json:
         print_json({"changes": rows})
         return
@@ -94,11 +105,11 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
     ]
     by = ("by",) if any(row["account"] for row in rows) else ()
     columns = ("change", "at", *by, "tool", "summary", "state")
-    console().print(table_of("changes", [{c: row[c] for c in columns} for row in shown]))
+    build_console().print(build_table("changes", [{c: row[c] for c in columns} for row in shown]))
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("change", required=False)
 def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -> None:
     """Take a CHANGE back, by default the newest; an undo can be undone too.
@@ -108,21 +119,21 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
     --project.
     """
 
-    async def work(app: App) -> Entry:
-        chosen = project or await _here(app)
-        entry = await app.timeline.undo(change, chosen, "command line", or_user=project is None)
-        await settled(app, [entry.project])
+    async def work(app: App) -> ChangeLogEntry:
+        chosen = project or await _find_current_project(app)
+        entry = await app.change_log.undo(change, chosen, "command line", or_user=project is None)
+        await update_graph_files(app, [entry.project])
         return entry
 
     entry = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"undone": _row(entry, ())})
+        print_json({"undone": _build_row(entry, ())})
     else:
         click.echo(f"Undone {entry.reference}: {entry.change.tool} {entry.summary}")
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("names", nargs=-1)
 @click.option("--deleted", is_flag=True, help="Everything that was deleted.")
 @click.option("--containing", metavar="TEXT", help="Whatever has TEXT in its name, type or text.")
@@ -147,42 +158,46 @@ def purge(
         )
 
     async def work(app: App) -> None:
-        chosen: dict[str, list[Thing]] = {}
-        places = await _places(app)
-        await met(app, places)
+        chosen: dict[str, list[PurgeItem]] = {}
+        places = await _list_stores(app)
+        await import_graph_files(app, places)
         for place in places:
-            store = await app.timeline.store(place)
-            found = await select(store, names, deleted=deleted, containing=containing)
+            store = await app.change_log.open_store(place)
+            found = await select_items(store, names, deleted=deleted, containing=containing)
             chosen |= {place: found} if found else {}
         _check_all_found(names, chosen)
-        purged: dict[str, Purged] = {}
+        purged: dict[str, PurgeResult] = {}
         for place, things in chosen.items():
-            if confirmed(_question(place, things), yes=yes):
-                store = await app.timeline.store(place)
+            if confirm(_format_question(place, things), yes=yes):
+                store = await app.change_log.open_store(place)
                 purged[place] = await store.purge([thing.ref for thing in things])
         if purged or not chosen:
-            files = await settled(app, list(purged))
-            _say(as_json, list(purged) or places, list(purged.values()), files)
+            files = await update_graph_files(app, list(purged))
+            _print_purged(as_json, list(purged) or places, list(purged.values()), files)
 
     run_with_app(work, writes=True, **flags)
 
 
-async def _places(app: App) -> list[str]:
+async def _list_stores(app: App) -> list[str]:
     """Where a purge looks: in the project that is named, else in the one at hand and the user's."""
     named = app.settings.project
     if named not in (None, AUTO):
         return [named]
-    here = await _here(app)
-    return [here, USER] if here else [USER]
+    here = await _find_current_project(app)
+    return [here, USER_PROJECT] if here else [USER_PROJECT]
 
 
-def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[Thing]]) -> None:
+def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[PurgeItem]]) -> None:
     """A name that means nothing anywhere is a mistake, and then nothing is removed."""
     found = {thing.id for things in chosen.values() for thing in things}
-    found |= {normalised(called(thing)) for things in chosen.values() for thing in things}
+    found |= {compute_name_key(get_label(thing)) for things in chosen.values() for thing in things}
     for name in names:
-        base = name_and_type(name)
-        if name not in found and normalised(name) not in found and (base or ("",))[0] not in found:
+        base = parse_name_and_type(name)
+        if (
+            name not in found
+            and compute_name_key(name) not in found
+            and (base or ("",))[0] not in found
+        ):
             raise NotFound(
                 "entity or memory",
                 name,
@@ -190,31 +205,33 @@ def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[Thing]]
             )
 
 
-def _question(place: str, things: Sequence[Thing]) -> str:
-    what = ", ".join(clipped(called(thing), 40) for thing in things[:5])
+def _format_question(place: str, things: Sequence[PurgeItem]) -> str:
+    what = ", ".join(clip_text(get_label(thing), 40) for thing in things[:5])
     more = ", …" if len(things) > 5 else ""
     return f"Remove {len(things)} things from {place} for good ({what}{more})?"
 
 
-async def _here(app: App) -> str | None:
+async def _find_current_project(app: App) -> str | None:
     """The selected project, else the one of the working folder."""
-    session = await command_session(app)
+    session = await read_session(app)
     if session.project:
         return session.project
-    current = await app.shelf.project(session)
+    current = await app.memory_access.find_project(session)
     return current.name if current else None
 
 
-def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged], files: Settled) -> None:
+def _print_purged(
+    as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult
+) -> None:
     where = " and ".join(places)
-    removed = Purged(
+    removed = PurgeResult(
         sum(part.records for part in purged),
         sum(part.links for part in purged),
         complete=all(part.complete for part in purged),
     )
     if as_json:
         answer = {"project": where, "purged": to_json(removed) if purged else None}
-        print_json(answer | (told_of(files) if purged else {}))
+        print_json(answer | (describe_graph_files(files) if purged else {}))
     elif not purged:
         click.echo(f"Nothing fits in {where}; nothing was removed.")
     else:
@@ -226,18 +243,18 @@ def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged], files: 
                 "finished, so that the bytes go too.",
                 err=True,
             )
-        tell_of(files)
+        print_graph_files(files)
 
 
-def _row(entry: Entry, users: Container[str]) -> dict[str, Any]:
+def _build_row(entry: ChangeLogEntry, users: Container[str]) -> dict[str, Any]:
     client = entry.change.client
     return {
         "change": entry.reference,
         "project": entry.project,
-        "at": iso(entry.change.at),
+        "at": format_iso(entry.change.at),
         "tool": entry.change.tool,
         "client": client,
-        "account": signer_of(client) or (client if client in users else None),
+        "account": find_signer(client) or (client if client in users else None),
         "summary": entry.summary,
         "undone": entry.is_undone,
         "undoes": entry.change.undoes,
@@ -245,7 +262,7 @@ def _row(entry: Entry, users: Container[str]) -> dict[str, Any]:
 
 
 @click.group()
-@common
+@add_common_options
 @click.pass_context
 def audit(context: click.Context, **flags: Any) -> None:
     """Find what should not have been stored."""
@@ -253,7 +270,7 @@ def audit(context: click.Context, **flags: Any) -> None:
 
 
 @audit.command()
-@common
+@add_common_options
 @click.option("--mask", is_flag=True, help="Replace what is found, for good.")
 @click.pass_context
 def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
@@ -267,25 +284,29 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
     project, as_json = given.pop("project"), given.pop("as_json")
 
-    async def work(app: App) -> tuple[Audit, Masked | None, Settled]:
+    async def work(app: App) -> tuple[SecretAudit, MaskResult | None, MirrorResult]:
         if not mask:
-            return await find_secrets(app.library, project), None, Settled()
-        on = [p.name for p in await app.library.projects("active") if not p.is_off]
-        await met(app, [name for name in on if project in (None, name)])
+            return await find_secrets(app.library, project), None, MirrorResult()
+        on = [p.name for p in await app.library.list_projects("active") if not p.is_off]
+        await import_graph_files(app, [name for name in on if project in (None, name)])
         found = await find_secrets(app.library, project)
         masked = await mask_secrets(app.library, found.findings)
-        return found, masked, await settled(app, [f.project for f in found.findings if not f.in_id])
+        return (
+            found,
+            masked,
+            await update_graph_files(app, [f.project for f in found.findings if not f.in_id]),
+        )
 
     found, masked, files = run_with_app(work, writes=mask, **given)
     if as_json:
-        told = {"masked": None if masked is None else to_json(masked)} | told_of(files)
+        told = {"masked": None if masked is None else to_json(masked)} | describe_graph_files(files)
         print_json(to_json(found) | told)
     else:
-        _tell(found, masked)
-        tell_of(files)
+        _print_audit(found, masked)
+        print_graph_files(files)
 
 
-def _tell(found: Audit, masked: Masked | None) -> None:
+def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
     for item in found.findings:
         # Two lines and no table: an id is long, and it is what one copies from here.
         click.echo(
@@ -300,7 +321,7 @@ def _tell(found: Audit, masked: Masked | None) -> None:
     if masked is None and len(found.findings) > in_ids:
         click.echo("`everkept audit secrets --mask` replaces them. Change the secrets, too.")
     if masked is not None and (masked.records or masked.links):
-        click.echo(f"Masked in {_counted(masked)}, log and index.")
+        click.echo(f"Masked in {_format_counts(masked)}, log and index.")
         if not masked.complete:
             click.echo(
                 "Another process is still reading old pages: their bytes go when it has finished.",
@@ -313,6 +334,6 @@ def _tell(found: Audit, masked: Masked | None) -> None:
         )
 
 
-def _counted(masked: Masked) -> str:
+def _format_counts(masked: MaskResult) -> str:
     things = {"record": masked.records, "relation": masked.links}
     return " and ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in things.items() if n)

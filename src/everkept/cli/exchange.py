@@ -11,27 +11,33 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.app.history import Wanted
-from everkept.cli.changes import settled
-from everkept.cli.options import Folder, common, moment
-from everkept.cli.runner import bar, command_session, print_json, run_with_app, told_if_interrupted
-from everkept.core.library import Answering, answering
+from everkept.app.history import ImportRequest
+from everkept.cli.changes import update_graph_files
+from everkept.cli.options import FolderPath, add_common_options, parse_typed_time
+from everkept.cli.runner import (
+    print_json,
+    read_session,
+    report_interruption,
+    run_with_app,
+    show_progress,
+)
+from everkept.core.library import ReplicaUse, track_replica_use
 from everkept.core.project_rule import DEFAULT_PROJECT
-from everkept.core.sessions import Call
-from everkept.core.text import counted
-from everkept.errors import InvalidInput, StoreAway
-from everkept.exchange.exporter import Exported
-from everkept.exchange.exporter import export as write
-from everkept.exchange.importer import Imported, import_server_memory
-from everkept.families.history.ingest.checkpoints import Counts
-from everkept.families.history.ingest.checkpoints import Imported as Conversations
+from everkept.core.sessions import ToolCall
+from everkept.core.text import format_count
+from everkept.errors import InvalidInput, StoreUnreachable
+from everkept.exchange.exporter import ExportResult
+from everkept.exchange.exporter import export_library as write
+from everkept.exchange.importer import ServerMemoryImport, import_server_memory
+from everkept.families.history.ingest.checkpoints import ImportCounts
+from everkept.families.history.ingest.checkpoints import ImportReport as Conversations
 from everkept.tools.schema import to_json
 
 
-def _expect_all_of_it(app: App, noted: Answering) -> None:
+def _require_complete(app: App, noted: ReplicaUse) -> None:
     """An export is what people fall back on: what was last seen is not good enough."""
     if noted.is_degraded or app.library.condition.waiting:
-        raise StoreAway(
+        raise StoreUnreachable(
             "The database is away, or is being brought what was written before: not everything "
             "can be exported now.",
             hint="Try again when `everkept status` shows that nothing waits.",
@@ -39,8 +45,8 @@ def _expect_all_of_it(app: App, noted: Answering) -> None:
 
 
 @click.command()
-@common
-@click.argument("folder", metavar="DIR", type=Folder())
+@add_common_options
+@click.argument("folder", metavar="DIR", type=FolderPath())
 @click.option("--no-history", is_flag=True, help="Leave past conversations out.")
 @click.option("--no-accounts", is_flag=True, help="Leave out what is an account's alone.")
 def export(
@@ -60,14 +66,14 @@ def export(
 
     place = folder.resolve()
 
-    async def work(app: App) -> Exported:
+    async def work(app: App) -> ExportResult:
         if app.settings.data_dir.resolve() in (place, *place.parents):
             raise InvalidInput(
                 f"{folder} lies inside the data folder.", hint="Name a folder outside of it."
             )
-        with bar("Exporting") as progress, answering() as noted:
-            await app.library.projects()
-            _expect_all_of_it(app, noted)
+        with show_progress("Exporting") as progress, track_replica_use() as noted:
+            await app.library.list_projects()
+            _require_complete(app, noted)
             written = await write(
                 app.library,
                 folder,
@@ -76,22 +82,23 @@ def export(
                 history=not no_history,
                 accounts=not no_accounts,
             )
-        _expect_all_of_it(app, noted)
+        _require_complete(app, noted)
         return written
 
     left = f"What is in {folder} may be older; the same command again brings it up to date."
-    with told_if_interrupted(lambda: left):
+    with report_interruption(lambda: left):
         outcome = run_with_app(work, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
-        f"Wrote {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')} of "
-        f"{counted(outcome.projects, 'project')} to {outcome.folder}."
+        f"Wrote {format_count(outcome.records, 'record')} and "
+        f"{format_count(outcome.links, 'link')} of "
+        f"{format_count(outcome.projects, 'project')} to {outcome.folder}."
     )
     if outcome.accounts:
         click.echo(
-            f"  with what is theirs alone of {counted(len(outcome.accounts), 'account')}; "
+            f"  with what is theirs alone of {format_count(len(outcome.accounts), 'account')}; "
             "--no-accounts leaves it out"
         )
     if outcome.archived:
@@ -104,11 +111,11 @@ def export(
         click.echo(f"  not written, because switched off: {', '.join(outcome.off)}", err=True)
 
 
-SHOWN_LINES = 10
-WATCH_INTERVAL = 2.0  # seconds between two looks at the transcripts
+MAX_SHOWN_LINES = 10
+WATCH_SECONDS = 2.0  # seconds between two looks at the transcripts
 
 
-class Imports(click.Group):
+class ImportGroup(click.Group):
     """A group whose argument may be a folder instead of a command."""
 
     def resolve_command(
@@ -119,7 +126,7 @@ class Imports(click.Group):
         return "DIR", folder, args
 
 
-@click.group("import", cls=Imports, subcommand_metavar="DIR | COMMAND [ARGS]...")
+@click.group("import", cls=ImportGroup, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def import_() -> None:
     """Take in what other programs keep, or the folder DIR of `everkept export`.
 
@@ -129,8 +136,8 @@ def import_() -> None:
 
 
 @click.command("DIR")
-@common
-@click.argument("folder", metavar="DIR", type=Folder())
+@add_common_options
+@click.argument("folder", metavar="DIR", type=FolderPath())
 @click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
 @click.option(
     "--account",
@@ -143,12 +150,12 @@ def folder(
     as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any
 ) -> None:
     """Take in the folder DIR that `everkept export` has written."""
-    from everkept.exchange.importer import Joined, take_in
+    from everkept.exchange.importer import ExportImport, import_export
 
-    async def work(app: App) -> Joined:
-        excluded = [*app.past.excluded_always, *await app.past.excluded()]
-        with bar("Importing") as progress:
-            outcome = await take_in(
+    async def work(app: App) -> ExportImport:
+        excluded = [*app.history.configured_exclusions, *await app.history.list_excluded()]
+        with show_progress("Importing") as progress:
+            outcome = await import_export(
                 app.library,
                 folder,
                 app.clock,
@@ -158,16 +165,17 @@ def folder(
                 folders=not no_folders,
                 same=same,
             )
-        await settled(app, outcome.projects)
+        await update_graph_files(app, outcome.projects)
         return outcome
 
-    with _resumable("imported"):
+    with _report_interruption("imported"):
         outcome = run_with_app(work, writes=True, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
-        f"Added {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')}, "
+        f"Added {format_count(outcome.records, 'record')} and "
+        f"{format_count(outcome.links, 'link')}, "
         f"changed {outcome.updated}; {outcome.unchanged} were there already."
     )
     for count, what in (
@@ -195,24 +203,24 @@ def folder(
 
 
 @import_.command("server-memory")
-@common
+@add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
-def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
+def import_server_file(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
     """Read the JSONL FILE of the official memory server into a project, by default `default`.
 
     Running it again adds only what is new. Lines that cannot be read are reported and left out.
     """
 
-    async def work(app: App) -> Imported:
-        call = Call(await command_session(app), "import")
-        store = await app.choice.to_write(call, None)
-        with bar("Importing") as progress:
+    async def work(app: App) -> ServerMemoryImport:
+        call = ToolCall(await read_session(app), "import")
+        store = await app.project_rule.open_to_write(call, None)
+        with show_progress("Importing") as progress:
             mask = app.settings.mask_secrets
             outcome = await import_server_memory(file, store, app.clock, progress, mask=mask)
-        await settled(app, [project or DEFAULT_PROJECT])
+        await update_graph_files(app, [project or DEFAULT_PROJECT])
         return outcome
 
-    with _resumable("imported"):
+    with _report_interruption("imported"):
         outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
     if as_json:
         print_json(to_json(outcome))
@@ -223,21 +231,21 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
     )
     if outcome.masked:
         click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
-    for item in outcome.unreadable[:SHOWN_LINES]:
+    for item in outcome.unreadable[:MAX_SHOWN_LINES]:
         click.echo(f"  line {item.line} was left out: {item.reason}", err=True)
-    if len(outcome.unreadable) > SHOWN_LINES:
-        rest = len(outcome.unreadable) - SHOWN_LINES
+    if len(outcome.unreadable) > MAX_SHOWN_LINES:
+        rest = len(outcome.unreadable) - MAX_SHOWN_LINES
         click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
 
 
 @import_.command("history")
-@common
+@add_common_options
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only of this program.")
 @click.option("--since", metavar="TIME", help="Only what was said since: 2026-03-01, last week, …")
 @click.option("--watch", is_flag=True, help="Go on, and take in what comes.")
 @click.option("--embed", is_flag=True, help="Make what is new found by meaning at once.")
-def history(
+def import_history(
     as_json: bool,
     files: tuple[Path, ...],
     sources: tuple[str, ...],
@@ -252,36 +260,36 @@ def history(
     that are named: `--source jsonl FILE` for lines with session, author, timestamp and text.
     Running it again adds only what is new, and goes on where it was stopped.
     """
-    wanted = Wanted(sources, files, moment(since, "since"))
+    wanted = ImportRequest(sources, files, parse_typed_time(since, "since"))
 
     async def once(app: App) -> Conversations:
-        with bar("Reading conversations") as progress:
-            outcome = await app.past.take_in(wanted, progress)
+        with show_progress("Reading conversations") as progress:
+            outcome = await app.history.import_transcripts(wanted, progress)
         if embed:
-            with bar("Embedding") as progress:
-                embedded = await app.past.embed(progress)
+            with show_progress("Embedding") as progress:
+                embedded = await app.history.embed(progress)
             if embedded and not as_json:
-                click.echo(f"Embedded {counted(embedded, 'text')}.")
+                click.echo(f"Embedded {format_count(embedded, 'text')}.")
         return outcome
 
     async def work(app: App) -> Conversations:
         outcome = await once(app)
-        _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+        _print_outcome(outcome, await app.history.count_pending(), as_json=as_json)
         if watch:
             click.echo("Watching for more; Ctrl-C ends it.", err=True)
         while watch:
-            await asyncio.sleep(WATCH_INTERVAL)
+            await asyncio.sleep(WATCH_SECONDS)
             latest = await once(app)
             if not (latest.total.turns or latest.total.turns_changed):
                 continue
             if as_json:
-                _tell_of(latest, await app.past.waiting(), as_json=True)
+                _print_outcome(latest, await app.history.count_pending(), as_json=True)
             else:
                 when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
-                click.echo(f"{when}  {_news(latest.total)}")
+                click.echo(f"{when}  {_format_news(latest.total)}")
         return outcome
 
-    with _resumable("read"):
+    with _report_interruption("read"):
         outcome = run_with_app(work, writes=True, **flags)
     if files and _is_unreadable(outcome.total):
         click.echo("everkept: nothing in it could be read as a conversation.", err=True)
@@ -289,7 +297,7 @@ def history(
 
 
 @contextmanager
-def _resumable(done: str) -> Generator[None, None, None]:
+def _report_interruption(done: str) -> Generator[None, None, None]:
     """Tells who interrupts it that nothing is lost."""
     try:
         yield
@@ -298,18 +306,18 @@ def _resumable(done: str) -> Generator[None, None, None]:
         raise
 
 
-def _is_unreadable(total: Counts) -> bool:
+def _is_unreadable(total: ImportCounts) -> bool:
     """Whether nothing could be made of the files that somebody named."""
     found = total.turns + total.turns_changed + total.turns_left_out + total.unchanged
     return not found and bool(total.failed or total.skipped)
 
 
-def _news(total: Counts) -> str:
+def _format_news(total: ImportCounts) -> str:
     parts = [(total.turns, "new turn"), (total.turns_changed, "changed turn")]
-    return ", ".join(counted(count, what) for count, what in parts if count)
+    return ", ".join(format_count(count, what) for count, what in parts if count)
 
 
-def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
+def _print_outcome(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
     total = outcome.total
     if as_json:
         print_json({**to_json(outcome), "total": to_json(total), "without_vectors": waiting})
@@ -318,39 +326,40 @@ def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
         click.echo("No conversations were found on this machine.")
         return
     click.echo(
-        f"Read {total.read} of {counted(total.transcripts, 'transcript')}"
-        f" ({total.unchanged} unchanged): {counted(total.conversations, 'new conversation')},"
-        f" {counted(total.turns, 'new turn')}, {counted(total.code, 'piece', 'pieces')} of code,"
-        f" {counted(total.decisions, 'decision')}."
+        f"Read {total.read} of {format_count(total.transcripts, 'transcript')}"
+        f" ({total.unchanged} unchanged): {format_count(total.conversations, 'new conversation')},"
+        f" {format_count(total.turns, 'new turn')}, "
+        f"{format_count(total.code, 'piece', 'pieces')} of code,"
+        f" {format_count(total.decisions, 'decision')}."
     )
-    for line in _remarks(total):
+    for line in _list_remarks(total):
         click.echo(f"  {line}", err=True)
-    for failure in outcome.failures[:SHOWN_LINES]:
+    for failure in outcome.failures[:MAX_SHOWN_LINES]:
         click.echo(f"  {failure.name} could not be read: {failure.reason}", err=True)
-    if len(outcome.failures) > SHOWN_LINES:
-        rest = len(outcome.failures) - SHOWN_LINES
+    if len(outcome.failures) > MAX_SHOWN_LINES:
+        rest = len(outcome.failures) - MAX_SHOWN_LINES
         click.echo(f"  … and {rest} more; --json lists them all.", err=True)
     if waiting:
         click.echo(
-            f"{counted(waiting, 'text')} will be found by meaning once a server or "
+            f"{format_count(waiting, 'text')} will be found by meaning once a server or "
             "`everkept index` has embedded them; by words they are found now."
         )
 
 
-def _remarks(total: Counts) -> Iterator[str]:
+def _list_remarks(total: ImportCounts) -> Iterator[str]:
     if total.turns_changed or total.turns_removed:
-        yield f"changed {counted(total.turns_changed, 'turn')}, removed {total.turns_removed}"
+        yield f"changed {format_count(total.turns_changed, 'turn')}, removed {total.turns_removed}"
     if total.conversations_left_out or total.turns_left_out:
         yield (
-            f"left out {counted(total.conversations_left_out, 'conversation')}, "
-            f"{counted(total.turns_left_out, 'turn')}: "
+            f"left out {format_count(total.conversations_left_out, 'conversation')}, "
+            f"{format_count(total.turns_left_out, 'turn')}: "
             "excluded, switched off, marked, forgotten, or too old"
         )
     if total.masked:
-        yield f"masked on the way in: {_listed(total.masked)}"
+        yield f"masked on the way in: {_format_counts(total.masked)}"
     if total.skipped:
-        yield f"skipped records: {_listed(total.skipped)}"
+        yield f"skipped records: {_format_counts(total.skipped)}"
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -4,12 +4,12 @@ import logging
 import sys
 from typing import Any
 
-from everkept.settings import Settings, load
+from everkept.settings import Settings, read_settings
 
 
-def settings_from(**flags: Any) -> Settings:
+def load_command_settings(**flags: Any) -> Settings:
     """Settings of one command, with logging set up as they say."""
-    settings = load(flags)
+    settings = read_settings(flags)
     logging.basicConfig(
         stream=sys.stderr,
         level=settings.log_level.upper(),

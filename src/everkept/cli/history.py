@@ -10,19 +10,19 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.app.history import topmost
-from everkept.cli.options import Count, common
-from everkept.cli.render import console, table_of
-from everkept.cli.runner import SELECTED_PROJECT, bar, confirmed, print_json, run_with_app
-from everkept.core.answers import Search
+from everkept.app.history import select_topmost
+from everkept.cli.options import CountRange, add_common_options
+from everkept.cli.render import build_console, build_table
+from everkept.cli.runner import PROJECT_NOTE, confirm, print_json, run_with_app, show_progress
+from everkept.core.answers import SearchRecord
 from everkept.core.projects import Project
 from everkept.core.records import Record
 from everkept.core.sessions import Session
-from everkept.core.text import clipped, counted
-from everkept.core.times import iso
+from everkept.core.text import clip_text, format_count
+from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
-from everkept.families.history.ingest.removal import Forgotten
-from everkept.families.history.search_filters import projects_named
+from everkept.families.history.ingest.removal import RemovalReport
+from everkept.families.history.search_filters import match_named_projects
 from everkept.tools.schema import to_json
 from everkept.values import replace
 
@@ -35,12 +35,12 @@ def history() -> None:
 
 
 @history.command("list")
-@common
-@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
-def list_(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
+@add_common_options
+@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
+def list_conversations(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
     """List conversations, the newest first."""
-    found = run_with_app(lambda app: app.past.conversations(limit, project), **flags)
-    rows = [_conversation(record) for record in found]
+    found = run_with_app(lambda app: app.history.list_conversations(limit, project), **flags)
+    rows = [_describe_conversation(record) for record in found]
     if as_json:
         print_json({"conversations": rows})
     elif not rows:
@@ -49,12 +49,12 @@ def list_(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
         for row in rows:
             when = row["ended"][:16].replace("T", " ")
             place = row["project_path"] or "no project"
-            click.echo(f"{when}  {row['source']}  {place}  {counted(row['turns'], 'turn')}")
+            click.echo(f"{when}  {row['source']}  {place}  {format_count(row['turns'], 'turn')}")
             click.echo(f"  {row['id']}  {row['title']}")
 
 
 @history.command()
-@common
+@add_common_options
 @click.option("--conversation", "conversations", multiple=True, metavar="ID", help="This one.")
 @click.option("--searches", is_flag=True, help="What was searched for, instead.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -76,15 +76,15 @@ def forget(
             "Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches."
         )
 
-    async def work(app: App) -> tuple[Forgotten, list[str], int] | None:
-        folders = await app.past.folders(project) if project else {}
-        titles = await app.past.titles(conversations)
-        if not confirmed(f"Remove {_named(folders, titles, searches)} for good?", yes=yes):
+    async def work(app: App) -> tuple[RemovalReport, list[str], int] | None:
+        folders = await app.history.find_folders(project) if project else {}
+        titles = await app.history.read_titles(conversations)
+        if not confirm(f"Remove {_format_selection(folders, titles, searches)} for good?", yes=yes):
             return None
-        with bar("Forgetting") as progress:
-            gone = await app.past.forget(list(folders), conversations, progress)
-        asked = await app.past.forget_searches() if searches else 0
-        return gone, topmost(list(folders)), asked
+        with show_progress("Forgetting") as progress:
+            gone = await app.history.forget(list(folders), conversations, progress)
+        asked = await app.history.forget_searches() if searches else 0
+        return gone, select_topmost(list(folders)), asked
 
     outcome = run_with_app(work, writes=True, **flags)
     if outcome is None:
@@ -94,28 +94,28 @@ def forget(
         print_json({**to_json(gone), "excluded": folders, "searches": asked})
         return
     if project or conversations:
-        removed = counted(gone.conversations, "conversation")
-        click.echo(f"Removed {removed} with {counted(gone.turns, 'turn')}.")
+        removed = format_count(gone.conversations, "conversation")
+        click.echo(f"Removed {removed} with {format_count(gone.turns, 'turn')}.")
         if not gone.complete:
             click.echo("A reader keeps old pages alive; run it again later.", err=True)
     for folder in folders:
         click.echo(f"{folder} is left out from now on; `everkept history include` ends that.")
     if searches:
-        click.echo(f"Removed {counted(asked, 'search', 'searches')}.")
+        click.echo(f"Removed {format_count(asked, 'search', 'searches')}.")
 
 
 @history.command()
-@common
+@add_common_options
 @click.argument("folder")
 def exclude(as_json: bool, folder: str, **flags: Any) -> None:
     """Take no conversation of FOLDER in any more, nor of what lies below it.
 
     `*` stands for any name. What is in stays; `everkept history forget` removes it.
     """
-    names = _folders(folder)
+    names = _resolve_folders(folder)
 
     async def work(app: App) -> bool:
-        return any([await app.past.exclude(name) for name in names])
+        return any([await app.history.exclude(name) for name in names])
 
     changed = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -126,7 +126,7 @@ def exclude(as_json: bool, folder: str, **flags: Any) -> None:
 
 
 @history.command()
-@common
+@add_common_options
 @click.argument("folder")
 def include(as_json: bool, folder: str, **flags: Any) -> None:
     """Take the conversations of FOLDER in again, with the next import.
@@ -135,9 +135,9 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
     """
 
     async def work(app: App) -> list[str]:
-        known = await app.past.excluded()
-        meant = [name for name in known if name in _folders(folder)]
-        meant = meant or projects_named(folder, known)
+        known = await app.history.list_excluded()
+        meant = [name for name in known if name in _resolve_folders(folder)]
+        meant = meant or match_named_projects(folder, known)
         if not meant:
             raise NotFound(
                 "folder that a command has left out",
@@ -145,7 +145,7 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
                 hint="`everkept history excluded` shows them.",
             )
         for name in meant:
-            await app.past.include(name)
+            await app.history.include(name)
         return meant
 
     names = run_with_app(work, writes=True, **flags)
@@ -159,58 +159,62 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
 
 
 @history.command()
-@common
+@add_common_options
 def excluded(as_json: bool, **flags: Any) -> None:
     """Show which folders are left out."""
 
     async def work(app: App) -> list[dict[str, str]]:
-        by_command = [{"folder": f, "by": "command"} for f in await app.past.excluded()]
-        of_settings = [{"folder": f, "by": "history_exclude"} for f in app.past.excluded_always]
+        by_command = [{"folder": f, "by": "command"} for f in await app.history.list_excluded()]
+        of_settings = [
+            {"folder": f, "by": "history_exclude"} for f in app.history.configured_exclusions
+        ]
         return of_settings + by_command
 
     rows = run_with_app(work, **flags)
     if as_json:
         print_json({"excluded": rows})
     elif rows:
-        console().print(table_of("excluded", rows))
+        build_console().print(build_table("excluded", rows))
     else:
         click.echo("No folder is left out.")
 
 
 @history.command()
-@common
-@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
+@add_common_options
+@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
 def searches(as_json: bool, limit: int, **flags: Any) -> None:
     """Show what was searched for, the newest first. It is kept on this machine alone."""
-    found = run_with_app(lambda app: app.past.searches(limit), **flags)
-    rows = [_search(search) for search in found]
+    found = run_with_app(lambda app: app.history.list_searches(limit), **flags)
+    rows = [_describe_search(search) for search in found]
     if as_json:
         print_json({"searches": rows})
     elif rows:
         shown = [row | {"at": row["at"][:16].replace("T", " ")} for row in rows]
         columns = ("at", "tool", "query", "results")
-        console().print(table_of("searches", [{c: row[c] for c in columns} for row in shown]))
+        build_console().print(
+            build_table("searches", [{c: row[c] for c in columns} for row in shown])
+        )
     else:
         click.echo("Nothing was searched for yet.")
 
 
-def _conversation(record: Record) -> dict[str, Any]:
+def _describe_conversation(record: Record) -> dict[str, Any]:
     facets = record.facets
     return {
         "id": record.id,
         "session_id": record.session,
-        "title": clipped(record.name or "", 80),
+        "title": clip_text(record.name or "", 80),
         "source": facets.get("source", ""),
         "project_path": record.scope,
         "turns": facets.get("turns", 0),
-        "started": iso(record.at),
-        "ended": iso(facets.get("ended") or record.at),
+        "started": format_iso(record.effective_at),
+        "ended": format_iso(facets.get("ended") or record.effective_at),
     }
 
 
-def _search(search: Search) -> dict[str, Any]:
+def _describe_search(search: SearchRecord) -> dict[str, Any]:
     return {
-        "at": iso(search.at),
+        "at": format_iso(search.at),
         "tool": search.tool,
         "query": search.query,
         "filters": dict(search.filters),
@@ -219,13 +223,13 @@ def _search(search: Search) -> dict[str, Any]:
     }
 
 
-def _named(folders: Mapping[str, int], titles: Sequence[str], searches: bool) -> str:
-    parts = [f"{counted(n, 'conversation')} of {folder}" for folder, n in folders.items()]
+def _format_selection(folders: Mapping[str, int], titles: Sequence[str], searches: bool) -> str:
+    parts = [f"{format_count(n, 'conversation')} of {folder}" for folder, n in folders.items()]
     parts += [f'the conversation "{title}"' for title in titles]
     return " and ".join([*parts, "all that was searched for"] if searches else parts)
 
 
-def _folders(typed: str) -> list[str]:
+def _resolve_folders(typed: str) -> list[str]:
     """A folder as transcripts may name it: as it is written, and where a link leads.
 
     Patterns stay as they are typed, and bare names, which mean folders of that name anywhere.
@@ -249,24 +253,24 @@ def _folders(typed: str) -> list[str]:
     return list(dict.fromkeys((str(whole), os.path.realpath(whole))))
 
 
-OFF = """\
+OFF_EXPLANATION = """\
 Nothing of it is stored or given out: hooks keep still, memory and graph tools refuse, and its
 conversations are neither taken in nor found. What is said meanwhile is never taken in. What was
 stored before stays, and is there again after `everkept on`."""
-GONE = "Nothing was stored in it, so it is gone; the first memory makes it anew."
+PROJECT_REMOVED = "Nothing was stored in it, so it is gone; the first memory makes it anew."
 NO_FOLDER = "It belongs to no folder, so which conversations are its own is not known: they go on."
-MADE = "off.made "  # begins the notes of projects that were made to be off
+CREATED_OFF_NOTE = "off.made "  # begins the notes of projects that were made to be off
 
 
 @click.command()
-@common
+@add_common_options
 def off(as_json: bool, **flags: Any) -> None:
     """Switch the project of this folder off: nothing of it is stored or given out."""
     _switch(as_json, flags, off=True)
 
 
 @click.command()
-@common
+@add_common_options
 def on(as_json: bool, **flags: Any) -> None:
     """Switch the project of this folder on again."""
     _switch(as_json, flags, off=False)
@@ -274,67 +278,71 @@ def on(as_json: bool, **flags: Any) -> None:
 
 def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
     async def work(app: App) -> tuple[Project, Project, str] | None:
-        before = await _meant(app, flags.get("project"), off=off)
+        before = await _find_project(app, flags.get("project"), off=off)
         if before is None:
             return None
-        if not off and await _is_only_made_to_be_off(app, before):
+        if not off and await _is_unused(app, before):
             await app.library.delete(before.name)  # while it is off, so that nobody fills it
-            await app.library.set_note(MADE + before.id, None)
-            return before, replace(before, off_since=None), GONE
-        after = await app.library.switch(before.name, off=off)
-        folders = await app.library.workspaces_of(after)
-        return before, after, "" if not off else OFF if folders else f"{OFF}\n{NO_FOLDER}"
+            await app.library.set_note(CREATED_OFF_NOTE + before.id, None)
+            return before, replace(before, off_since=None), PROJECT_REMOVED
+        after = await app.library.set_off(before.name, off=off)
+        folders = await app.library.list_workspaces(after)
+        return (
+            before,
+            after,
+            "" if not off else OFF_EXPLANATION if folders else f"{OFF_EXPLANATION}\n{NO_FOLDER}",
+        )
 
     done = run_with_app(work, writes=True, **flags)
     if done is None:
-        _tell_that_there_is_none(as_json=as_json)
+        _print_no_project(as_json=as_json)
         return
     before, after, meaning = done
     changed = before.is_off != after.is_off
     if as_json:
-        since = None if after.off_since is None else iso(after.off_since)
+        since = None if after.off_since is None else format_iso(after.off_since)
         told = {"project": after.name, "off": after.is_off, "changed": changed, "since": since}
-        print_json({**told, **({"removed": True} if meaning == GONE else {})})
+        print_json({**told, **({"removed": True} if meaning == PROJECT_REMOVED else {})})
         return
-    click.echo(_told(after, changed=changed))
+    click.echo(_format_state(after, changed=changed))
     if meaning and changed:
         click.echo(meaning)
 
 
-async def _meant(app: App, named: str | None, *, off: bool) -> Project | None:
+async def _find_project(app: App, named: str | None, *, off: bool) -> Project | None:
     """A name must be one that there is: a mistyped one would leave the project on that is meant.
 
     The project of a folder is made to be off; one that is not there is on.
     """
     if named is not None:
-        return await app.library.project(named)
+        return await app.library.get_project(named)
     session = Session(client="command line", is_conversation=False)
-    found = await app.shelf.project(session)
+    found = await app.memory_access.find_project(session)
     if found is not None or not off:
         return found
-    made = await app.shelf.standing_project(session)
-    await app.library.set_note(MADE + made.id, iso(made.created_at))
+    made = await app.memory_access.ensure_project(session)
+    await app.library.set_note(CREATED_OFF_NOTE + made.id, format_iso(made.created_at))
     return made
 
 
-async def _is_only_made_to_be_off(app: App, project: Project) -> bool:
+async def _is_unused(app: App, project: Project) -> bool:
     """Whether nobody has put anything into it or chosen it since."""
-    if not project.is_off or await app.library.note(MADE + project.id) is None:
+    if not project.is_off or await app.library.get_note(CREATED_OFF_NOTE + project.id) is None:
         return False
-    if project.name in (await app.library.notes(SELECTED_PROJECT)).values():
+    if project.name in (await app.library.list_notes(PROJECT_NOTE)).values():
         return False
     _, store = await app.library.open(project.name)
-    return await store.revision() == 0
+    return await store.get_revision() == 0
 
 
-def _tell_that_there_is_none(*, as_json: bool) -> None:
+def _print_no_project(*, as_json: bool) -> None:
     if as_json:
         print_json({"project": None, "off": False, "changed": False, "since": None})
     else:
         click.echo("Nothing is stored of this folder yet, and nothing is off; nothing was changed.")
 
 
-def _told(project: Project, *, changed: bool) -> str:
+def _format_state(project: Project, *, changed: bool) -> str:
     if project.off_since is not None:
         since = datetime.fromtimestamp(project.off_since / 1e6).strftime("%Y-%m-%d %H:%M")
         return f'Project "{project.name}" is {"" if changed else "already "}off since {since}.'

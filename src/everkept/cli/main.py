@@ -12,17 +12,17 @@ import click
 from click.shell_completion import get_completion_class
 
 from everkept import __version__
-from everkept.cli.options import common
+from everkept.cli.options import add_common_options
 from everkept.errors import EverkeptError
 
 if TYPE_CHECKING:
     from everkept.families.gateway.model import ToolConfig
-    from everkept.first_answers import Start
+    from everkept.first_answers import ServerStart
     from everkept.tools.tool import Tool
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
 @click.pass_context
 def completion(context: click.Context, shell: str, **_flags: Any) -> None:
@@ -41,7 +41,7 @@ def completion(context: click.Context, shell: str, **_flags: Any) -> None:
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("event", required=False)
 @click.option("--path", metavar="PATH", help="Working folder. Default: the one the event names.")
 @click.option("--worker", is_flag=True, hidden=True)
@@ -109,26 +109,26 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """Imports only what is called: a start of the server must not pay for tables and colours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from everkept.cli.tools import tool_commands
+        from everkept.cli.tools import get_tool_commands
 
-        tools = tool_commands()
-        return [*COMMANDS, *tools, *_of_gateway(tools)]
+        tools = get_tool_commands()
+        return [*COMMANDS, *tools, *_read_gateway_commands(tools)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             module, _, attribute = COMMANDS[cmd_name][0].partition(":")
             return getattr(importlib.import_module(module), attribute)
-        from everkept.cli.tools import command_for, tool_commands
+        from everkept.cli.tools import build_tool_command, get_tool_commands
 
-        tools = tool_commands()
+        tools = get_tool_commands()
         if cmd_name in tools:
-            return command_for(cmd_name, tools[cmd_name])
-        tool = _of_gateway(tools).get(cmd_name)
-        return None if tool is None else _gateway_command(cmd_name, tool)
+            return build_tool_command(cmd_name, tools[cmd_name])
+        tool = _read_gateway_commands(tools).get(cmd_name)
+        return None if tool is None else _build_gateway_command(cmd_name, tool)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -138,62 +138,63 @@ class Commands(click.Group):
         except click.UsageError as error:
             close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             guess = f" Did you mean {close[0]!r}?" if close else ""
-            told = _about_gateway()
+            told = _describe_gateway_fault()
             if not guess and not told:
                 raise
             raise click.UsageError(f"{error.message}{guess}{told}", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from everkept.cli.tools import tool_commands
+        from everkept.cli.tools import get_tool_commands
 
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-        tools = tool_commands()
+        tools = get_tool_commands()
         with formatter.section("Tools, as assistants see them"):
             formatter.write_dl(
-                [(name, _first_sentence(tool.description)) for name, tool in tools.items()]
+                [(name, _get_first_sentence(tool.description)) for name, tool in tools.items()]
             )
-        if of_gateway := _of_gateway(tools):
+        if of_gateway := _read_gateway_commands(tools):
             with formatter.section("Tools of the gateway"):
                 rows = [
-                    (name, _first_sentence(tool.description)) for name, tool in of_gateway.items()
+                    (name, _get_first_sentence(tool.description))
+                    for name, tool in of_gateway.items()
                 ]
                 formatter.write_dl(rows)
 
 
-def _of_gateway(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
-    from everkept.cli.gateway_commands import gateway_commands
+def _read_gateway_commands(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
+    from everkept.cli.gateway_commands import read_gateway_commands
 
-    return gateway_commands({*COMMANDS, *tools})
+    return read_gateway_commands({*COMMANDS, *tools})
 
 
-def _about_gateway() -> str:
+def _describe_gateway_fault() -> str:
     """That a command may be missing because of a fault in the file that would make it."""
-    from everkept.cli.gateway_commands import fault_in_file
+    from everkept.cli.gateway_commands import find_gateway_fault
 
-    fault = fault_in_file()
+    fault = find_gateway_fault()
     return (
         f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
     )
 
 
-def _gateway_command(name: str, tool: "ToolConfig") -> click.Command:
-    from everkept.cli.gateway_commands import command_for
+def _build_gateway_command(name: str, tool: "ToolConfig") -> click.Command:
+    from everkept.cli.gateway_commands import build_gateway_command
 
-    return command_for(name, tool)
+    return build_gateway_command(name, tool)
 
 
-def _first_sentence(description: str) -> str:
+def _get_first_sentence(description: str) -> str:
     return " ".join(description.split(". ")[0].split())
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="everkept")
 def cli() -> None:
     """One memory for every AI assistant, on your own machine."""
 
 
-def main(arguments: list[str] | None = None, *, start: "Start | None" = None) -> None:
+def main(arguments: list[str] | None = None, *, start: "ServerStart | None" = None) -> None:
     """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted.
 
     `start` is for `serve`: what a client was answered before this was loaded.
@@ -219,9 +220,9 @@ def main(arguments: list[str] | None = None, *, start: "Start | None" = None) ->
         click.echo(f"everkept: the output could not be written ({error.strerror}).", err=True)
         sys.exit(1)
     except EverkeptError as error:
-        from everkept.cli.runner import report
+        from everkept.cli.runner import report_error
 
-        sys.exit(report(error, as_json="--json" in arguments))
+        sys.exit(report_error(error, as_json="--json" in arguments))
 
 
 if __name__ == "__main__":

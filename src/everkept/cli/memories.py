@@ -8,29 +8,34 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.cli.options import Count, common, moment, moment_text
-from everkept.cli.render import console, print_memories
-from everkept.cli.runner import (
-    bar,
-    command_session,
-    confirmed,
-    expect_project,
-    print_json,
-    run_with_app,
+from everkept.cli.options import (
+    CountRange,
+    add_common_options,
+    normalize_typed_time,
+    parse_typed_time,
 )
-from everkept.cli.runner import report as report_problem
-from everkept.core.records import Record, Where
-from everkept.core.text import clipped, counted
+from everkept.cli.render import build_console, print_memories
+from everkept.cli.runner import (
+    confirm,
+    print_json,
+    read_session,
+    require_project,
+    run_with_app,
+    show_progress,
+)
+from everkept.cli.runner import report_error as report_problem
+from everkept.core.records import Record, RecordFilter
+from everkept.core.text import clip_text, format_count
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.memories.model import MEMORY, MemoryView
-from everkept.jobs.maintenance import Indexed
+from everkept.jobs.maintenance import IndexResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
 STRATEGIES = ("hybrid", "vector", "keyword", "graph")
-CATCH_UP = 3.0  # seconds that a command gives to texts which wait for their vectors
+CATCH_UP_SECONDS = 3.0  # seconds that a command gives to texts which wait for their vectors
 
 _scope = click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="Only these.")
 _type = click.option("--type", "types", type=click.Choice(TYPES), multiple=True, help="Only these.")
@@ -40,7 +45,7 @@ _until = click.option("--until", metavar="TIME", help="Likewise.")
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("text", nargs=-1, required=True)
 @click.option("--type", "kind", type=click.Choice(TYPES), default="semantic", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="project", show_default=True)
@@ -73,7 +78,7 @@ def remember(
         "author": author,
         "supersedes": supersedes,
         "pinned": True if pin else None,
-        "occurred_at": moment_text(occurred_at, "when"),
+        "occurred_at": normalize_typed_time(occurred_at, "when"),
     }
 
     async def work(app: App) -> tuple[dict[str, Any], str]:
@@ -84,8 +89,8 @@ def remember(
                 argument="scope",
                 value=scope,
             )
-        stored = await _call(app, "store_memory", arguments)
-        return stored, scope if scope == "user" else f"{scope} {await _project_name(app)}"
+        stored = await _call_tool(app, "store_memory", arguments)
+        return stored, scope if scope == "user" else f"{scope} {await _get_project_name(app)}"
 
     stored, where = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -95,11 +100,11 @@ def remember(
     click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {where})")
     if changed := stored.get("updated"):
         click.echo(f"Changed: {', '.join(changed)}")
-    _warn(stored)
+    _print_warnings(stored)
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("query", nargs=-1, required=True)
 @_scope
 @_type
@@ -107,7 +112,7 @@ def remember(
 @_since
 @_until
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="hybrid", show_default=True)
-@click.option("--limit", type=Count(1, 50), default=10, show_default=True)
+@click.option("--limit", type=CountRange(1, 50), default=10, show_default=True)
 @click.option("--as-of", metavar="TIME", help="What was known then.")
 @click.option("--forgotten", is_flag=True, help="Forgotten ones too.")
 def recall(
@@ -136,31 +141,31 @@ def recall(
             "tags": list(tags) or None,
             "strategy": strategy,
             "limit": limit,
-            "time_range": _given(
+            "time_range": _drop_empty(
                 {
-                    "after": moment_text(since, "since"),
-                    "before": moment_text(until, "until", end=True),
+                    "after": normalize_typed_time(since, "since"),
+                    "before": normalize_typed_time(until, "until", end=True),
                 }
             )
             or None,
-            "as_of": moment_text(as_of, "as_of", end=True),
+            "as_of": normalize_typed_time(as_of, "as_of", end=True),
             "include_forgotten": forgotten or None,
             "explain": True,
         }
-        await expect_project(app, flags)
-        await app.shelf.catch_up(await command_session(app), CATCH_UP)
-        return await _call(app, "recall_memories", arguments)
+        await require_project(app, flags)
+        await app.memory_access.catch_up(await read_session(app), CATCH_UP_SECONDS)
+        return await _call_tool(app, "recall_memories", arguments)
 
     found = run_with_app(work, **flags)
     if as_json:
         print_json(found)
         return
-    print_memories(console(), found["memories"])
-    _warn(found)
+    print_memories(build_console(), found["memories"])
+    _print_warnings(found)
 
 
 @click.command("list")
-@common
+@add_common_options
 @_scope
 @_type
 @_tag
@@ -170,7 +175,7 @@ def recall(
 @click.option("--automatic", is_flag=True, help="Only those that hooks have stored by themselves.")
 @click.option("--forgotten", is_flag=True, help="Only forgotten ones.")
 @click.option("--all-projects", is_flag=True, help="Of every project that is not off.")
-@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
+@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
 def list_(
     as_json: bool,
     scope: Sequence[str],
@@ -189,23 +194,25 @@ def list_(
 
     They are those of the project and your own; with --all-projects, those of all projects.
     """
-    where = Where(
+    where = RecordFilter(
         scopes=tuple(scope),
         types=tuple(types),
         tags=tuple(tags),
-        after=moment(since, "since"),
-        before=moment(until, "until", end=True),
+        after=parse_typed_time(since, "since"),
+        before=parse_typed_time(until, "until", end=True),
         pinned=pinned,
         automatic=automatic,
         deleted=forgotten,
     )
 
     async def work(app: App) -> tuple[str, list[dict[str, Any]]]:
-        await expect_project(app, flags)
-        session = await command_session(app)
-        found = await app.shelf.newest(session, where, limit, everywhere=all_projects)
-        listed = [_listed(record, name if all_projects else None) for name, record in found]
-        project = None if all_projects else await app.shelf.project(session)
+        await require_project(app, flags)
+        session = await read_session(app)
+        found = await app.memory_access.list_newest(session, where, limit, everywhere=all_projects)
+        listed = [
+            _describe_memory(record, name if all_projects else None) for name, record in found
+        ]
+        project = None if all_projects else await app.memory_access.find_project(session)
         return project.name if project else "this folder", listed
 
     meant, memories = run_with_app(work, **flags)
@@ -214,11 +221,11 @@ def list_(
         return
     if automatic and not all_projects:
         click.echo(f"Automatic memories of {meant} and of your own; --all-projects lists all.")
-    print_memories(console(), memories)
+    print_memories(build_console(), memories)
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("memory_id")
 @click.option("--content", help="The new text. Without any option an editor opens.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1.")
@@ -240,11 +247,11 @@ def edit(
             "memory_id": memory_id,
             "content": content,
             "importance": importance,
-            "tags": _given({"add": list(add), "remove": list(remove)}) or None,
+            "tags": _drop_empty({"add": list(add), "remove": list(remove)}) or None,
         }
-        if not _given(arguments).keys() - {"memory_id"}:
-            arguments["content"] = _edited(await _text(app, memory_id))
-        return await _call(app, "update_memory", arguments)
+        if not _drop_empty(arguments).keys() - {"memory_id"}:
+            arguments["content"] = _edit_text(await _read_text(app, memory_id))
+        return await _call_tool(app, "update_memory", arguments)
 
     changed = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -252,17 +259,19 @@ def edit(
         return
     fields = ", ".join(changed["updated_fields"])
     click.echo(f"Changed {fields}." if fields else "Nothing changed.")
-    _warn(changed)
+    _print_warnings(changed)
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("memory_id")
 @click.option("--off", is_flag=True, help="Let it fade again.")
 def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
     """Pin a memory: it does not fade, and comes first in the context."""
     arguments = {"memory_id": memory_id, "pinned": not off}
-    changed = run_with_app(lambda app: _call(app, "update_memory", arguments), writes=True, **flags)
+    changed = run_with_app(
+        lambda app: _call_tool(app, "update_memory", arguments), writes=True, **flags
+    )
     if as_json:
         print_json(changed)
     else:
@@ -270,24 +279,24 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("task", nargs=-1)
 @click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
-@click.option("--max-tokens", type=Count(100, 8000), default=2000, show_default=True)
+@click.option("--max-tokens", type=CountRange(100, 8000), default=2000, show_default=True)
 def context(
     as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any
 ) -> None:
     """Print what an assistant should know for TASK, within a budget."""
 
     async def work(app: App) -> dict[str, Any]:
-        await expect_project(app, flags)
-        await app.shelf.catch_up(await command_session(app), CATCH_UP)
+        await require_project(app, flags)
+        await app.memory_access.catch_up(await read_session(app), CATCH_UP_SECONDS)
         arguments = {
             "task_description": " ".join(task) or None,
             "files_in_context": [str(file) for file in files] or None,
             "max_tokens": max_tokens,
         }
-        return await _call(app, "get_memory_context", arguments)
+        return await _call_tool(app, "get_memory_context", arguments)
 
     built = run_with_app(work, **flags)
     if as_json:
@@ -297,7 +306,7 @@ def context(
 
 
 @click.command()
-@common
+@add_common_options
 def index(as_json: bool, **flags: Any) -> None:
     """Give every text that waits its vector now, so that it is found by meaning.
 
@@ -305,16 +314,16 @@ def index(as_json: bool, **flags: Any) -> None:
     the memory bank's files.
     """
 
-    async def work(app: App) -> Indexed:
+    async def work(app: App) -> IndexResult:
         named = flags.get("project")
         only = None if named == AUTO else named
-        with bar("Embedding") as report:
-            return await app.shelf.index(await command_session(app), report, only)
+        with show_progress("Embedding") as report:
+            return await app.memory_access.index(await read_session(app), report, only)
 
     outcome = run_with_app(work, writes=True, **flags)
     done, problems = outcome.done, outcome.problems
     if as_json:
-        told = {"problems": [problem.envelope() for problem in problems]} if problems else {}
+        told = {"problems": [problem.to_envelope() for problem in problems]} if problems else {}
         print_json({"embedded": done, **told})
     elif done or not problems:
         counted = "1 text" if done == 1 else f"{done:,} texts"
@@ -323,36 +332,36 @@ def index(as_json: bool, **flags: Any) -> None:
         sys.exit(min([report_problem(problem) for problem in problems]))
 
 
-async def _call(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def _call_tool(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in arguments.items() if value is not None}
-    return (await app.call(await command_session(app), tool, given)).structured
+    return (await app.call(await read_session(app), tool, given)).facts
 
 
-async def _project_name(app: App) -> str:
-    session = await command_session(app)
-    project = await app.shelf.project(session)
+async def _get_project_name(app: App) -> str:
+    session = await read_session(app)
+    project = await app.memory_access.find_project(session)
     return project.name if project else "(made at the first write)"
 
 
-async def _text(app: App, memory_id: str) -> str:
-    record = await app.shelf.get(await command_session(app), memory_id)
+async def _read_text(app: App, memory_id: str) -> str:
+    record = await app.memory_access.find_memory(await read_session(app), memory_id)
     if record is None or record.kind != MEMORY:
         raise NotFound("memory", memory_id, hint="`everkept list` shows ids.")
     return record.text
 
 
-def _listed(record: Record, project: str | None) -> dict[str, Any]:
+def _describe_memory(record: Record, project: str | None) -> dict[str, Any]:
     """As recall shows it, without a score: nothing was asked."""
-    shown = to_json(MemoryView.of(record, 0.0))
+    shown = to_json(MemoryView.from_record(record, 0.0))
     place = {} if project is None else {"project": project}
     return {key: value for key, value in shown.items() if key != "relevance_score"} | place
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
-def _edited(text: str) -> str:
+def _edit_text(text: str) -> str:
     if not sys.stdin.isatty() and not sys.stdout.isatty():
         raise click.UsageError("There is no terminal for an editor: say --content.")
     changed = click.edit(text, extension=".md")
@@ -361,16 +370,16 @@ def _edited(text: str) -> str:
     return changed.rstrip("\n")
 
 
-def _warn(answer: dict[str, Any]) -> None:
+def _print_warnings(answer: dict[str, Any]) -> None:
     for warning in answer.get("warnings", []):
         click.echo(f"everkept: {warning['message']}", err=True)
 
 
-SHOWN = 3  # memories that a question names
+MAX_SHOWN_MEMORIES = 3  # memories that a question names
 
 
 @click.command()
-@common
+@add_common_options
 @click.argument("memory_id", required=False)
 @click.option("--reason", help="Kept with it.")
 @click.option("--automatic", is_flag=True, help="All that hooks have stored by themselves.")
@@ -396,7 +405,7 @@ def forget(
     """
     if automatic:
         _check_alone({"MEMORY_ID": memory_id, "--reason": reason})
-        meant = _meant(before, session)
+        meant = _build_filter(before, session)
         _forget_automatic(meant, everywhere=all_projects, as_json=as_json, yes=yes, **flags)
     elif memory_id is None or before or session or all_projects:
         raise InvalidInput(
@@ -413,8 +422,8 @@ def _forget_one(memory_id: str, reason: str | None, *, as_json: bool, **flags: A
     arguments = {"memory_id": memory_id} | ({"reason": reason} if reason else {})
 
     async def work(app: App) -> dict[str, Any]:
-        called = await app.call(await command_session(app), "forget_memory", arguments)
-        return called.structured
+        called = await app.call(await read_session(app), "forget_memory", arguments)
+        return called.facts
 
     gone = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -423,33 +432,33 @@ def _forget_one(memory_id: str, reason: str | None, *, as_json: bool, **flags: A
         click.echo(f"Forgotten: {gone['memory_id']}")
 
 
-def _meant(before: str | None, session_id: str | None) -> Where:
-    until = moment(before, "before")
-    return Where(
+def _build_filter(before: str | None, session_id: str | None) -> RecordFilter:
+    until = parse_typed_time(before, "before")
+    return RecordFilter(
         before=None if until is None else until - 1,
         sessions=None if session_id is None else (session_id,),
     )
 
 
 def _forget_automatic(
-    where: Where, *, everywhere: bool, as_json: bool, yes: bool, **flags: Any
+    where: RecordFilter, *, everywhere: bool, as_json: bool, yes: bool, **flags: Any
 ) -> None:
     async def work(app: App) -> tuple[str, dict[str, int] | None]:
-        session = await command_session(app)
-        found = await app.shelf.automatic(session, where, everywhere=everywhere)
+        session = await read_session(app)
+        found = await app.memory_access.list_automatic(session, where, everywhere=everywhere)
         if not found:
-            project = await app.shelf.project(session)
+            project = await app.memory_access.find_project(session)
             return project.name if project else "this folder", {}
-        if not _agreed(_question(found), yes=yes):
+        if not _confirm(_format_question(found), yes=yes):
             return "", None
-        return "", await app.shelf.forget_automatic(session, found, everywhere=everywhere)
+        return "", await app.memory_access.forget_automatic(session, found, everywhere=everywhere)
 
     project, gone = run_with_app(work, writes=True, **flags)
     if as_json:
         print_json({"forgotten": sum((gone or {}).values())})
     elif gone:
         is_plain = len(gone) == 1 and not everywhere and flags.get("project") is None
-        click.echo(_told(gone, is_plain=is_plain))
+        click.echo(_format_forgotten(gone, is_plain=is_plain))
     elif gone is None:
         click.echo("Nothing was forgotten.")
     else:
@@ -457,37 +466,37 @@ def _forget_automatic(
         click.echo(f"No automatic memory in {place} fits; nothing was forgotten.")
 
 
-def _question(found: Mapping[str, Sequence[Record]]) -> str:
-    texts = [clipped(record.text, 60) for records in found.values() for record in records]
-    more = "; …" if len(texts) > SHOWN else ""
+def _format_question(found: Mapping[str, Sequence[Record]]) -> str:
+    texts = [clip_text(record.text, 60) for records in found.values() for record in records]
+    more = "; …" if len(texts) > MAX_SHOWN_MEMORIES else ""
     counts = {name: len(records) for name, records in found.items()}
-    return f"Forget {_counted(counts)} ({'; '.join(texts[-SHOWN:])}{more})?"
+    return f"Forget {_format_counts(counts)} ({'; '.join(texts[-MAX_SHOWN_MEMORIES:])}{more})?"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     """`3 automatic memories of shop`, or how many of which place."""
-    many = counted(sum(counts.values()), "automatic memory", "automatic memories")
+    many = format_count(sum(counts.values()), "automatic memory", "automatic memories")
     if len(counts) == 1:
         return f"{many} of {next(iter(counts))}"
     places = [f"{count:,} of {name}" for name, count in counts.items()]
     return f"{many}, {', '.join(places[:-1])} and {places[-1]}"
 
 
-def _told(gone: Mapping[str, int], *, is_plain: bool) -> str:
+def _format_forgotten(gone: Mapping[str, int], *, is_plain: bool) -> str:
     """With the way back: each place has a change of its own, which a plain undo may not mean."""
     if is_plain:
-        return f"Forgot {_counted(gone)}. `everkept undo` takes it back."
+        return f"Forgot {_format_counts(gone)}. `everkept undo` takes it back."
     if len(gone) == 1:
         back = f'`everkept undo --project "{next(iter(gone))}"` takes it back'
     else:
         back = "`everkept undo --project NAME` takes back those of one"
-    return f"Forgot {_counted(gone)}. {back}."
+    return f"Forgot {_format_counts(gone)}. {back}."
 
 
-def _agreed(question: str, *, yes: bool) -> bool:
+def _confirm(question: str, *, yes: bool) -> bool:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Say --yes where nobody can be asked.")
-    return confirmed(question, yes=yes)
+    return confirm(question, yes=yes)
 
 
 def _check_alone(given: Mapping[str, str | None]) -> None:

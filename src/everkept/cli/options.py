@@ -8,19 +8,25 @@ from typing import Any, get_args
 
 import click
 
-from everkept.cli.flags import settings_from as settings_from
-from everkept.core.times import LocalZone, iso, now
+from everkept.cli.flags import load_command_settings as load_command_settings
+from everkept.core.times import LocalZone, format_iso, read_clock
 from everkept.errors import InvalidInput
 from everkept.settings import Engine
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINES: tuple[str, ...] = get_args(Engine)
 # The password is not among them: others see the options of a program.
-OF_THE_ENGINE = ("engine", "database_url", "database_user")
-COMMON = ("data_dir", "project", "config", *OF_THE_ENGINE, "log_level")  # settings, in all commands
+ENGINE_SETTINGS = ("engine", "database_url", "database_user")
+COMMON_SETTINGS = (
+    "data_dir",
+    "project",
+    "config",
+    *ENGINE_SETTINGS,
+    "log_level",
+)  # settings, in all commands
 
 
-class Count(click.IntRange):
+class CountRange(click.IntRange):
     """A whole number within bounds, which a mistake is told."""
 
     name = "number"
@@ -36,7 +42,7 @@ class Count(click.IntRange):
             self.fail(f"{value!r} is not {self._meant}.", param, ctx)
 
 
-def common(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that every command accepts after its name."""
     for option in reversed(
         [
@@ -54,7 +60,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class Folder(click.Path):
+class FolderPath(click.Path):
     """The path of a folder; no text at all is none, and not the folder one is in."""
 
     def __init__(self) -> None:
@@ -67,11 +73,11 @@ class Folder(click.Path):
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+_DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _AGO = re.compile(r"\s*(\d{1,4}|an?|one)\s+(minute|hour)s?\s+ago\s*", re.IGNORECASE)
 
 
-def moment(text: str | None, option: str, *, end: bool = False) -> int | None:
+def parse_typed_time(text: str | None, option: str, *, end: bool = False) -> int | None:
     """The beginning of what is meant, or its end; None where nothing was typed.
 
     Words, and times without a zone, mean the clock and the calendar of this machine.
@@ -81,33 +87,33 @@ def moment(text: str | None, option: str, *, end: bool = False) -> int | None:
     if ago := _AGO.fullmatch(text):
         count = int(ago[1]) if ago[1].isdecimal() else 1
         passed = timedelta(**{f"{ago[2].lower()}s": count})
-        return now() - passed // timedelta(microseconds=1)
-    if _CLOCK.match(text.strip()):
-        return _time_of_day(text.strip(), option)
-    from everkept.retrieval.dates import spans
+        return read_clock() - passed // timedelta(microseconds=1)
+    if _DATE_AND_TIME.match(text.strip()):
+        return _parse_date_and_time(text.strip(), option)
+    from everkept.retrieval.dates import find_spans
 
-    found = spans(text, now(), LocalZone())
+    found = find_spans(text, read_clock(), LocalZone())
     if not found:
-        raise _no_time(text, option)
+        raise _build_time_error(text, option)
     best = max(found, key=lambda span: (span.strength, span.start))
     return best.end - 1 if end else best.start
 
 
-def moment_text(text: str | None, option: str, *, end: bool = False) -> str | None:
+def normalize_typed_time(text: str | None, option: str, *, end: bool = False) -> str | None:
     """The same as the tools take it."""
-    at = moment(text, option, end=end)
-    return None if at is None else iso(at)
+    at = parse_typed_time(text, option, end=end)
+    return None if at is None else format_iso(at)
 
 
-def _time_of_day(text: str, option: str) -> int:
+def _parse_date_and_time(text: str, option: str) -> int:
     try:
         typed = datetime.fromisoformat(text)
     except ValueError:
-        raise _no_time(text, option) from None
+        raise _build_time_error(text, option) from None
     return (typed.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-def _no_time(text: str, option: str) -> InvalidInput:
+def _build_time_error(text: str, option: str) -> InvalidInput:
     return InvalidInput(
         f'"{text}" is no time.',
         hint="Write 2026-03-01, 2026-03-01T14:30, yesterday, last week, 3 days ago …",

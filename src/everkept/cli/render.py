@@ -10,32 +10,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from everkept.core.text import clipped
-from everkept.core.times import ago, now, parsed
-from everkept.retrieval.excerpts import excerpt
-from everkept.tools.tool import Result
+from everkept.core.text import clip_text
+from everkept.core.times import format_ago, parse_time, read_clock
+from everkept.retrieval.excerpts import select_excerpt
+from everkept.tools.tool import ToolResult
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-PLAIN = " .:#"  # for terminals that know letters alone
-WIDTH = 2  # of a bar
+PLAIN_BLOCKS = " .:#"  # for terminals that know letters alone
+BAR_WIDTH = 2  # of a bar
 
 
-def bars(values: Sequence[int], height: int, *, plain: bool = False) -> list[str]:
+def draw_bars(values: Sequence[int], height: int, *, plain: bool = False) -> list[str]:
     """Lines from top to bottom. The largest value is as high as the chart; what is not 0 shows."""
-    signs = PLAIN if plain else BLOCKS
+    signs = PLAIN_BLOCKS if plain else BLOCKS
     steps = len(signs) - 1
     most = max(values, default=0)
     levels = [max(round(value / most * height * steps), 1) if value > 0 else 0 for value in values]
     return [
-        " ".join(signs[min(max(level - row * steps, 0), steps)] * WIDTH for level in levels)
+        " ".join(signs[min(max(level - row * steps, 0), steps)] * BAR_WIDTH for level in levels)
         for row in reversed(range(height))
     ]
 
 
 Row = Mapping[str, Any]
 
-LONGEST_SHOWN = 1_000  # characters of a memory
-SHORTEST_SHARE = 0.005  # of a score; what counts less is not told
+MAX_SHOWN_CHARACTERS = 1_000  # characters of a memory
+MIN_SCORE_SHARE = 0.005  # of a score; what counts less is not told
 
 
 def print_memories(out: Console, memories: Sequence[Row]) -> None:
@@ -48,29 +48,34 @@ def print_memories(out: Console, memories: Sequence[Row]) -> None:
 def print_pairs(out: Console, similar: Sequence[Row]) -> None:
     """Memories that say nearly the same, two by two."""
     for pair in similar:
-        out.print(_styled(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}"))
-        out.print(_styled(f"      {pair['first']['content']}", "dim"))
-        out.print(_styled(f"      {pair['second']['content']}", "dim"))
+        out.print(
+            _style_text(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}")
+        )
+        out.print(_style_text(f"      {pair['first']['content']}", "dim"))
+        out.print(_style_text(f"      {pair['second']['content']}", "dim"))
 
 
 def _print_memory(out: Console, memory: Row) -> None:
     score = memory.get("relevance_score")
     head = Text(f"{score:.2f}  " if score is not None else "", style="bold green")
     # Stored text is data: what looks like markup in it is shown, not obeyed.
-    head.append(_excerpt(str(memory["content"])), style="default")
+    head.append(_shorten_content(str(memory["content"])), style="default")
     out.print(head, soft_wrap=True)
-    out.print(_styled("      " + " · ".join(_facts(memory)), "dim"), soft_wrap=True)
+    out.print(_style_text("      " + " · ".join(_list_facts(memory)), "dim"), soft_wrap=True)
     if why := memory.get("why"):
-        out.print(_styled("      why: " + _reasons(why), "cyan"), soft_wrap=True)
+        out.print(_style_text("      why: " + _format_reasons(why), "cyan"), soft_wrap=True)
 
 
-def _excerpt(content: str) -> str:
-    if len(content) <= LONGEST_SHOWN:
+def _shorten_content(content: str) -> str:
+    if len(content) <= MAX_SHOWN_CHARACTERS:
         return content
-    return f"{content[:LONGEST_SHOWN].rstrip()}… ({len(content):,} characters; --json shows all)"
+    return (
+        f"{content[:MAX_SHOWN_CHARACTERS].rstrip()}… ({len(content):,} characters; --json shows "
+        f"all)"
+    )
 
 
-def _facts(memory: Row) -> list[str]:
+def _list_facts(memory: Row) -> list[str]:
     marks = [
         "pinned" if memory.get("pinned") else "",
         "automatic" if memory.get("automatic") else "",
@@ -85,7 +90,7 @@ def _facts(memory: Row) -> list[str]:
         str(memory["scope"]),
         str(memory.get("project") or ""),
         str(memory.get("author") or ""),
-        ago(parsed(when), now()),
+        format_ago(parse_time(when), read_clock()),
         " ".join(f"#{tag}" for tag in tags),
         *marks,
         str(memory["id"]),
@@ -93,19 +98,19 @@ def _facts(memory: Row) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _reasons(why: Mapping[str, float]) -> str:
-    shown = [(part, share) for part, share in why.items() if abs(share) >= SHORTEST_SHARE]
+def _format_reasons(why: Mapping[str, float]) -> str:
+    shown = [(part, share) for part, share in why.items() if abs(share) >= MIN_SCORE_SHARE]
     return ", ".join(f"{part} {share:.2f}" for part, share in shown)
 
 
-def _styled(text: str, style: str = "") -> Text:
+def _style_text(text: str, style: str = "") -> Text:
     return Text(text, style=style)
 
 
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def printed(out: Console, facts: Row) -> bool:
+def print_special(out: Console, facts: Row) -> bool:
     """Whether the answer is one that is shown in a form of its own, and was."""
     show = next((show for keys, show in _FORMS if keys <= facts.keys()), None)
     if show is None:
@@ -114,29 +119,29 @@ def printed(out: Console, facts: Row) -> bool:
     return True
 
 
-def words(name: str) -> str:
+def format_label(name: str) -> str:
     """A name of the wire as people write it: `currentContext` as `current context`."""
-    return _HUMP.sub(" ", name).replace("_", " ").lower()
+    return _CAMEL_CASE.sub(" ", name).replace("_", " ").lower()
 
 
-def plain(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as people write it."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(plain(item) for item in cast(list[Any], value))
+        return ", ".join(format_value(item) for item in cast(list[Any], value))
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
-def _file(out: Console, facts: Row) -> None:
+def _print_file(out: Console, facts: Row) -> None:
     out.file.write(str(facts["content"]))
 
 
-def _matches(out: Console, facts: Row) -> None:
+def _print_matches(out: Console, facts: Row) -> None:
     lines: Sequence[Row] = facts["results"]
     sections: Sequence[Row] = facts["sections"]
     for line in lines:
@@ -144,30 +149,30 @@ def _matches(out: Console, facts: Row) -> None:
     if sections:
         out.print(Text("\nSections that fit" if lines else "Sections that fit", style="bold"))
     for section in sections:
-        shown = excerpt(section["text"], facts["query"], 160)
+        shown = select_excerpt(section["text"], facts["query"], 160)
         place = f"{section['file']}:{section['line'] + shown.skipped}: "
         heading = section.get("heading") or ""
         out.print(Text(place, style="cyan") + Text(f"{heading}  {section['score']:.2f}"))
-        out.print(Text(f"  {clipped(shown.text, 170)}", style="dim"))
+        out.print(Text(f"  {clip_text(shown.text, 170)}", style="dim"))
     if not lines and not sections:
         out.print("Nothing found.")
-    _notes(out, facts["metadata"])
+    _print_notes(out, facts["metadata"])
 
 
-def _digest(out: Console, facts: Row) -> None:
-    _outline(out, facts["digest"])
-    _notes(out, facts["metadata"])
+def _print_digest(out: Console, facts: Row) -> None:
+    _print_outline(out, facts["digest"])
+    _print_notes(out, facts["metadata"])
 
 
-def _bundle(out: Console, facts: Row) -> None:
+def _print_bundle(out: Console, facts: Row) -> None:
     files: Mapping[str, Row] = facts.get("bundle") or facts["results"]
     for name, file in files.items():
         out.print(Text(f"==> {name} <==", style="bold"))
         out.file.write(f"{file.get('error') or file.get('content', '')}\n")
-    _notes(out, facts["metadata"])
+    _print_notes(out, facts["metadata"])
 
 
-def _backups(out: Console, facts: Row) -> None:
+def _print_backups(out: Console, facts: Row) -> None:
     """One line each, never cut: the id is what is typed to restore it."""
     backups: Sequence[Row] = facts["backups"]
     for backup in backups:
@@ -183,34 +188,36 @@ def _backups(out: Console, facts: Row) -> None:
         out.print("No backups.")
 
 
-def _nodes(out: Console, facts: Row) -> None:
+def _print_nodes(out: Console, facts: Row) -> None:
     """Each entity with what is known of it, and then what belongs to none that is shown."""
     entities: Sequence[Row] = facts["entities"]
     names = {entity["id"]: str(entity["name"]) for entity in entities}
     observations: list[Row] = list(facts["observations"])
-    relations = [_named_relation(relation, names) for relation in facts["relations"]]
+    relations = [_name_relation(relation, names) for relation in facts["relations"]]
     for entity in entities:
         head = Text(f"{entity['name']} ({entity['entityType']})", style="bold")
         out.print(head + Text(f"  {entity['id']}", style="dim"), soft_wrap=True)
         if entity.get("attrs"):
             pairs = cast(Row, entity["attrs"]).items()
-            _line(out, ", ".join(f"{name}: {plain(value)}" for name, value in pairs))
+            _print_line(out, ", ".join(f"{name}: {format_value(value)}" for name, value in pairs))
         own = [one for one in observations if one["entityId"] == entity["id"]]
         listed = cast(Sequence[Row], entity.get("observations") or own)
         for observation in listed:
-            _line(out, f"· {observation['text']}", observation.get("id"))
+            _print_line(out, f"· {observation['text']}", observation.get("id"))
         for _, verb, target in (r for k, r in relations if k in (entity["id"], entity["name"])):
-            _line(out, f"{verb} → {target}")
+            _print_line(out, f"{verb} → {target}")
     shown = {*names, *names.values()}
     for observation in (one for one in observations if one["entityId"] not in names):
-        _line(out, f"{observation['entityName']}: {observation['text']}", observation.get("id"))
+        _print_line(
+            out, f"{observation['entityName']}: {observation['text']}", observation.get("id")
+        )
     for source, verb, target in (r for k, r in relations if k not in shown):
-        _line(out, f"{source} {verb} → {target}")
+        _print_line(out, f"{source} {verb} → {target}")
     if not entities and not observations:
         out.print("Nothing found.")
 
 
-def _named_relation(relation: Row, names: Mapping[str, str]) -> tuple[str, tuple[str, str, str]]:
+def _name_relation(relation: Row, names: Mapping[str, str]) -> tuple[str, tuple[str, str, str]]:
     """What it says of its beginning, and from, verb and to by name where it is known."""
     verb = str(relation["relationType"])
     if "fromId" not in relation:
@@ -219,22 +226,22 @@ def _named_relation(relation: Row, names: Mapping[str, str]) -> tuple[str, tuple
     return source, (names.get(source, source), verb, names.get(target, target))
 
 
-def _line(out: Console, text: str, mark: str | None = None) -> None:
+def _print_line(out: Console, text: str, mark: str | None = None) -> None:
     marked = Text(f"  {mark}", style="dim") if mark else Text()
     out.print(Text(f"  {text}") + marked, soft_wrap=True)
 
 
-def _outline(out: Console, group: Row) -> None:
+def _print_outline(out: Console, group: Row) -> None:
     for name, value in group.items():
         if isinstance(value, dict):
-            _outline(out, cast(Row, value))
+            _print_outline(out, cast(Row, value))
         elif value:
-            out.print(Text(words(name).capitalize(), style="bold"))
+            out.print(Text(format_label(name).capitalize(), style="bold"))
             for item in cast(Sequence[Any], value if isinstance(value, list) else [value]):
-                out.print(Text(f"  {_item(item)}"))
+                out.print(Text(f"  {_format_item(item)}"))
 
 
-def _item(item: Any) -> str:
+def _format_item(item: Any) -> str:
     if not isinstance(item, dict):
         return str(item).replace("\n", "\n  ")
     entry = cast(Row, item)
@@ -243,19 +250,19 @@ def _item(item: Any) -> str:
     return f"{named}: {' '.join(rest)}" if named else " ".join(rest)
 
 
-def _notes(out: Console, metadata: Row) -> None:
+def _print_notes(out: Console, metadata: Row) -> None:
     notes: Sequence[str] = metadata.get("warnings") or ()
     for note in notes:
         out.print(Text(str(note), style="yellow"))
 
 
 _FORMS: Sequence[tuple[set[str], Callable[[Console, Row], None]]] = (
-    ({"content", "filename"}, _file),
-    ({"results", "sections", "metadata"}, _matches),
-    ({"digest", "metadata"}, _digest),
-    ({"bundle", "metadata"}, _bundle),
-    ({"backups", "metadata"}, _backups),
-    ({"entities", "observations", "relations"}, _nodes),
+    ({"content", "filename"}, _print_file),
+    ({"results", "sections", "metadata"}, _print_matches),
+    ({"digest", "metadata"}, _print_digest),
+    ({"bundle", "metadata"}, _print_bundle),
+    ({"backups", "metadata"}, _print_backups),
+    ({"entities", "observations", "relations"}, _print_nodes),
 )
 
 
@@ -296,22 +303,22 @@ LONG_COLUMNS = frozenset(
 
 
 # How an answer came about; beside its rows that is left to --json.
-BOOKKEEPING = frozenset({"success", "matched", "total_matched", "strategy_used", "query_time_ms"})
+HIDDEN_FACTS = frozenset({"success", "matched", "total_matched", "strategy_used", "query_time_ms"})
 
 
-def console() -> Console:
+def build_console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def render(result: Result) -> None:
+def render(result: ToolResult) -> None:
     """The sentence or the facts, then every list, then what the caller should know."""
-    out = console()
-    facts = dict(result.structured)
+    out = build_console()
+    facts = dict(result.facts)
     warnings: Sequence[Row] = facts.pop("warnings", [])
     cursor = facts.pop("next_cursor", None)
     if result.sentence:
         out.print(result.sentence, markup=False)
-    elif not printed(out, facts):
+    elif not print_special(out, facts):
         _print_facts(out, facts)
         for key, value in facts.items():
             if isinstance(value, list):
@@ -328,14 +335,14 @@ def _print_facts(out: Console, facts: Row) -> None:
     single = {
         key: value
         for key, value in facts.items()
-        if not isinstance(value, list | dict) and not (has_rows and key in BOOKKEEPING)
+        if not isinstance(value, list | dict) and not (has_rows and key in HIDDEN_FACTS)
     }
     grouped = {k: cast(Row, v) for k, v in facts.items() if isinstance(v, dict)}
     if single:
-        out.print(pairs(single))
+        out.print(build_pairs(single))
     for name, group in grouped.items():
-        out.print(Text(words(name).capitalize(), style="bold"))
-        out.print(pairs(_flat(group)))
+        out.print(Text(format_label(name).capitalize(), style="bold"))
+        out.print(build_pairs(_flatten(group)))
 
 
 def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
@@ -345,26 +352,26 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
         out.print(Text("Say nearly the same" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
-        out.print(Text(f"{words(key)}: {plain(items)}"))
+        out.print(Text(f"{format_label(key)}: {format_value(items)}"))
     else:
-        out.print(table_of(words(key), items), markup=False)
+        out.print(build_table(format_label(key), items), markup=False)
 
 
-def _flat(group: Row) -> Row:
+def _flatten(group: Row) -> Row:
     """Nested values on one line each."""
     return {
-        key: _joined(cast(Row, value)) if isinstance(value, dict) else value
+        key: _join_values(cast(Row, value)) if isinstance(value, dict) else value
         for key, value in group.items()
     }
 
 
-def _joined(values: Row) -> str:
+def _join_values(values: Row) -> str:
     if all(isinstance(value, int | float) for value in values.values()):
-        return ", ".join(f"{name} {plain(count)}" for name, count in values.items())
-    return "; ".join(f"{name}: {plain(value)}" for name, value in values.items())
+        return ", ".join(f"{name} {format_value(count)}" for name, count in values.items())
+    return "; ".join(f"{name}: {format_value(value)}" for name, value in values.items())
 
 
-def table_of(key: str, rows: Sequence[Row]) -> Table | str:
+def build_table(key: str, rows: Sequence[Row]) -> Table | str:
     if not rows:
         return f"No {key}."
     columns = COLUMNS.get(key) or tuple(rows[0])
@@ -372,45 +379,45 @@ def table_of(key: str, rows: Sequence[Row]) -> Table | str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_long = column in LONG_COLUMNS
-        table.add_column(words(column), overflow="fold", no_wrap=not is_long)
+        table.add_column(format_label(column), overflow="fold", no_wrap=not is_long)
     for row in rows:
-        table.add_row(*(_cell(row, column) for column in columns))
+        table.add_row(*(_build_cell(row, column) for column in columns))
     return table
 
 
-def pairs(values: Row) -> Table:
+def build_pairs(values: Row) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for key, value in values.items():
-        table.add_row(words(key), _plain(value))
+        table.add_row(format_label(key), _as_text(value))
     return table
 
 
-def _cell(row: Row, column: str) -> Text:
+def _build_cell(row: Row, column: str) -> Text:
     value = row.get(column)
     if column == "observations" and isinstance(value, list):
         texts = [item.get("content") or item["text"] for item in cast(list[Row], value)]
-        return _plain("\n".join(f"· {text}" for text in texts))
+        return _as_text("\n".join(f"· {text}" for text in texts))
     if column == "relations" and isinstance(value, list):
-        return _plain("\n".join(_relation(row, item) for item in cast(list[Row], value)))
+        return _as_text("\n".join(_format_relation(row, item) for item in cast(list[Row], value)))
     if column == "relationships" and isinstance(value, list):
-        return _plain("\n".join(_relationship(item) for item in cast(list[Row], value)))
-    return _plain(value)
+        return _as_text("\n".join(_format_relationship(item) for item in cast(list[Row], value)))
+    return _as_text(value)
 
 
-def _relationship(item: Row) -> str:
+def _format_relationship(item: Row) -> str:
     if item["direction"] == "outgoing":
         return f"{item['type']} → {item['target']}"
     return f"← {item['type']} {item['target']}"
 
 
-def _relation(row: Row, relation: Row) -> str:
+def _format_relation(row: Row, relation: Row) -> str:
     if relation["from_entity"] == row["id"]:
         return f"{relation['relation_type']} → {relation['to']}"
     return f"← {relation['relation_type']} {relation['from']}"
 
 
-def _plain(value: Any) -> Text:
+def _as_text(value: Any) -> Text:
     """Stored text is data: what looks like markup in it is shown, not obeyed."""
-    return Text(plain(value))
+    return Text(format_value(value))

@@ -20,20 +20,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from everkept.app.app import App
-from everkept.cli.options import common
-from everkept.cli.render import console, render
+from everkept.cli.options import add_common_options
+from everkept.cli.render import build_console, render
 from everkept.cli.runner import print_json, run_with_app
 from everkept.cli.selftest_workers import (
-    HUB,
-    KIND,
-    PROJECTS,
-    Client,
-    Fact,
-    Ledger,
-    Mover,
+    ENTITY_TYPE,
+    HUB_NAME,
+    PROJECT_NAMES,
+    ProjectMover,
+    SelftestClient,
+    SelftestFact,
+    SelftestLedger,
+    SelftestVerdict,
+    SelftestWriter,
     ServerGone,
-    Verdict,
-    Writer,
     judge,
 )
 from everkept.core.sessions import Session
@@ -42,7 +42,7 @@ from everkept.values import Value
 
 MODEL_SECONDS = 10.0  # seconds for the model to load; nobody else embeds what the demo stores
 
-STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("A project keeps its memory apart from others.", "create_project", {"name": "shop"}),
     (
         "The assistant learns something, and keeps it.",
@@ -109,7 +109,7 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 
 @click.command()
-@common
+@add_common_options
 def demo(
     as_json: bool,
     data_dir: str | None,
@@ -123,17 +123,17 @@ def demo(
     async def work(app: App) -> list[dict[str, Any]]:
         session = Session(client="demo")
         told: list[dict[str, Any]] = []
-        out = console()
-        for sentence, name, arguments in STEPS:
-            await app.shelf.catch_up(session, MODEL_SECONDS)
+        out = build_console()
+        for sentence, name, arguments in DEMO_STEPS:
+            await app.memory_access.catch_up(session, MODEL_SECONDS)
             result = await app.call(session, name, arguments)
-            told.append({"tool": name, "arguments": arguments, "result": result.structured})
+            told.append({"tool": name, "arguments": arguments, "result": result.facts})
             if not as_json:
                 out.print(f"\n[bold]{sentence}[/bold]  [dim]{name}[/dim]")
                 render(result)
-        entry = await app.timeline.undo(None, None, "demo")
+        entry = await app.change_log.undo(None, None, "demo")
         found = await app.call(session, "open_nodes", {"names": ["Orders DB"]})
-        told.append({"tool": "undo", "result": found.structured})
+        told.append({"tool": "undo", "result": found.facts})
         if not as_json:
             out.print("\n[bold]… and `everkept undo` takes it back.[/bold]  [dim]undo[/dim]")
             out.print(f"Undone: {entry.change.tool} {entry.summary}", markup=False)
@@ -148,17 +148,19 @@ def demo(
         print_json({"steps": told})
 
 
-TICK = 0.05  # seconds
-KILL_EVERY = 0.3  # seconds, on average
-PATIENCE = 30.0  # seconds without an answer that count as a failure
+TICK_SECONDS = 0.05  # seconds
+KILL_SECONDS = 0.3  # seconds, on average
+ANSWER_SECONDS = 30.0  # seconds without an answer that count as a failure
 
-Show = Callable[[float, int, int], None]  # seconds since the start, calls acknowledged, kills
+ShowProgress = Callable[
+    [float, int, int], None
+]  # seconds since the start, calls acknowledged, kills
 
 
-class Trial(Value):
+class SelftestRun(Value):
     """What happened, and what it was promised to have led to."""
 
-    ledger: Ledger
+    ledger: SelftestLedger
     seconds: float
     latencies: list[float]  # of acknowledged calls, in seconds, shortest first
     kills: int
@@ -167,40 +169,44 @@ class Trial(Value):
     problems: list[str]
 
 
-def run_trial(data_dir: Path, writers: int, seconds: float, log: IO[bytes], show: Show) -> Trial:
+def run_selftest(
+    data_dir: Path, writers: int, seconds: float, log: IO[bytes], show: ShowProgress
+) -> SelftestRun:
     """Whatever happens, no server is left when it returns."""
-    stage = _Stage(data_dir, log)
+    stage = _SelftestRunner(data_dir, log)
     try:
-        return stage.play(writers, seconds, show)
+        return stage.run(writers, seconds, show)
     finally:
-        stage.clear()
+        stage.stop()
 
 
-class _Stage:
+class _SelftestRunner:
     def __init__(self, data_dir: Path, log: IO[bytes]) -> None:
         self._data_dir = data_dir
         self._log = log
         self._stop = threading.Event()
-        self._clients: list[Client] = []
+        self._clients: list[SelftestClient] = []
         self._threads: list[threading.Thread] = []
-        self._finished: list[Writer | Mover] = []
+        self._finished: list[SelftestWriter | ProjectMover] = []
         self._problems: list[str] = []
         self._kills = 0
 
-    def play(self, size: int, seconds: float, show: Show) -> Trial:
+    def run(self, size: int, seconds: float, show: ShowProgress) -> SelftestRun:
         ledger = self._prepare()
         writers = [
-            Writer(self._client(str(number)), number, self._stop, random.Random())
+            SelftestWriter(self._build_client(str(number)), number, self._stop, random.Random())
             for number in range(1, size + 1)
         ]
-        mover = Mover(self._client("mover"), self._stop, random.Random())
+        mover = ProjectMover(self._build_client("mover"), self._stop, random.Random())
         for client in self._clients:
             client.begin()
         began = time.monotonic()
         for worker in (*writers, mover):
-            self._threads.append(threading.Thread(target=self._work, args=(worker,), daemon=True))
+            self._threads.append(
+                threading.Thread(target=self._run_worker, args=(worker,), daemon=True)
+            )
             self._threads[-1].start()
-        self._disturb(
+        self._kill_randomly(
             began + seconds,
             lambda now: show(now - began, sum(len(w.latencies) for w in writers), self._kills),
         )
@@ -209,7 +215,7 @@ class _Stage:
         for writer in writers:
             ledger.include(writer.ledger)
             self._problems += writer.problems
-        return Trial(
+        return SelftestRun(
             ledger,
             elapsed,
             sorted(latency for writer in writers for latency in writer.latencies),
@@ -219,51 +225,51 @@ class _Stage:
             self._problems + mover.problems,
         )
 
-    def clear(self) -> None:
+    def stop(self) -> None:
         """Ends what still runs, also when a person has had enough."""
         self._stop.set()
         for thread in self._threads:
             while thread.is_alive():
                 self._kill_all()
-                thread.join(TICK)
+                thread.join(TICK_SECONDS)
         self._kill_all()
         for client in self._clients:
             client.wire.close()
 
-    def _client(self, name: str) -> Client:
-        self._clients.append(Client(self._data_dir, name, self._log))
+    def _build_client(self, name: str) -> SelftestClient:
+        self._clients.append(SelftestClient(self._data_dir, name, self._log))
         return self._clients[-1]
 
-    def _prepare(self) -> Ledger:
+    def _prepare(self) -> SelftestLedger:
         """Makes the projects, with what all writers share."""
-        client = self._client("setup")
+        client = self._build_client("setup")
         client.begin()
-        ledger = Ledger()
-        for project in PROJECTS:
+        ledger = SelftestLedger()
+        for project in PROJECT_NAMES:
             client.call("create_project", {"name": project})
             ledger.attempt(project)
-            hub = {"name": HUB, "entity_type": KIND}
+            hub = {"name": HUB_NAME, "entity_type": ENTITY_TYPE}
             client.call("create_entities", {"project": project, "entities": [hub]})
-            ledger.acknowledge(project, stored=[Fact(project, HUB)])
+            ledger.acknowledge(project, stored=[SelftestFact(project, HUB_NAME)])
         self._clients.remove(client)
         client.wire.close()
         return ledger
 
-    def _work(self, worker: Writer | Mover) -> None:
+    def _run_worker(self, worker: SelftestWriter | ProjectMover) -> None:
         worker.run()
         self._finished.append(worker)
 
-    def _disturb(self, deadline: float, show: Callable[[float], None]) -> None:
+    def _kill_randomly(self, deadline: float, show: Callable[[float], None]) -> None:
         """Kills a server now and then until the time is over."""
         now = time.monotonic()
-        next_kill = now + random.expovariate(1 / KILL_EVERY)
+        next_kill = now + random.expovariate(1 / KILL_SECONDS)
         while (now := time.monotonic()) < deadline:
             if now > next_kill:
                 self._kills += random.choice(self._clients).wire.kill()
-                next_kill = now + random.expovariate(1 / KILL_EVERY)
+                next_kill = now + random.expovariate(1 / KILL_SECONDS)
             self._kill_silent()
             show(now)
-            time.sleep(min(TICK, max(0.0, next_kill - now)))
+            time.sleep(min(TICK_SECONDS, max(0.0, next_kill - now)))
 
     def _await_workers(self) -> None:
         """Lets each finish its last call, and the mover bring back what it has put away."""
@@ -271,15 +277,15 @@ class _Stage:
         for thread in self._threads:
             while thread.is_alive():
                 self._kill_silent()
-                thread.join(TICK)
+                thread.join(TICK_SECONDS)
         if len(self._finished) < len(self._threads):
             self._problems.append("a writer of the trial itself failed; see its traceback")
 
     def _kill_silent(self) -> None:
         for client in self._clients:
             since = client.wire.waiting_since
-            if since is not None and time.monotonic() - since > PATIENCE:
-                self._problems.append(f"a server did not answer for {PATIENCE:.0f} seconds")
+            if since is not None and time.monotonic() - since > ANSWER_SECONDS:
+                self._problems.append(f"a server did not answer for {ANSWER_SECONDS:.0f} seconds")
                 client.wire.kill()
 
     def _kill_all(self) -> None:
@@ -288,7 +294,7 @@ class _Stage:
 
 
 @click.command()
-@common
+@add_common_options
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
 def selftest(
@@ -300,12 +306,12 @@ def selftest(
     status 0: everything that was acknowledged is there, once, and every database is sound. It works
     in a temporary folder, made inside --data-dir where that is given, such as on a disk in doubt.
     """
-    folder = _new_folder(data_dir)
+    folder = _create_folder(data_dir)
     log_path = folder / "servers.log"
     try:
-        with _ended_by_terminate(), log_path.open("wb") as log:
-            with _progress(seconds) as show:
-                trial = run_trial(folder, writers, seconds, log, show)
+        with _handle_terminate(), log_path.open("wb") as log:
+            with _show_progress(seconds) as show:
+                trial = run_selftest(folder, writers, seconds, log, show)
             verdict = asyncio.run(judge(folder, trial.ledger))
     except ServerGone as error:
         last_words = log_path.read_text("utf-8", "replace").strip()[-2_000:]
@@ -315,16 +321,16 @@ def selftest(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     is_good = verdict.is_good and not trial.problems
-    report = _report(writers, trial, verdict) | {"ok": is_good}
+    report = _build_report(writers, trial, verdict) | {"ok": is_good}
     if is_good:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         report["data"] = str(folder)
-    click.echo(json.dumps(report, indent=2)) if as_json else _print(report)
+    click.echo(json.dumps(report, indent=2)) if as_json else _print_report(report)
     sys.exit(0 if is_good else 1)
 
 
-def _new_folder(parent: str | None) -> Path:
+def _create_folder(parent: str | None) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="everkept-selftest-", dir=parent))
     except OSError as error:
@@ -332,7 +338,7 @@ def _new_folder(parent: str | None) -> Path:
         raise Unavailable(f"{where} cannot be written ({error.strerror}).") from error
 
 
-def _report(writers: int, trial: Trial, verdict: Verdict) -> dict[str, Any]:
+def _build_report(writers: int, trial: SelftestRun, verdict: SelftestVerdict) -> dict[str, Any]:
     calls = len(trial.latencies)
     return {
         "writers": writers,
@@ -342,8 +348,8 @@ def _report(writers: int, trial: Trial, verdict: Verdict) -> dict[str, Any]:
         "refused": trial.refused,
         "calls": calls,
         "calls_per_second": round(calls / trial.seconds, 1),
-        "p50_ms": _percentile(trial.latencies, 50),
-        "p95_ms": _percentile(trial.latencies, 95),
+        "p50_ms": _compute_percentile(trial.latencies, 50),
+        "p95_ms": _compute_percentile(trial.latencies, 95),
         "acknowledged": verdict.acknowledged,
         "found": verdict.found,
         "lost": verdict.lost,
@@ -357,14 +363,14 @@ def _report(writers: int, trial: Trial, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _percentile(ordered: Sequence[float], percent: int) -> float | None:
+def _compute_percentile(ordered: Sequence[float], percent: int) -> float | None:
     """In milliseconds."""
     if not ordered:
         return None
     return round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] * 1000, 2)
 
 
-_ROWS = (
+_REPORT_ROWS = (
     (
         "{calls:,} calls acknowledged",
         "{calls_per_second} a second, p50 {p50_ms} ms, p95 {p95_ms} ms",
@@ -379,9 +385,9 @@ _ROWS = (
 )
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False)
-    for name, value in _ROWS:
+    for name, value in _REPORT_ROWS:
         table.add_row(name.format(**report), value.format(**report))
     console = Console()
     console.print(table)
@@ -394,7 +400,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _progress(seconds: float) -> Generator[Show, None, None]:
+def _show_progress(seconds: float) -> Generator[ShowProgress, None, None]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(
@@ -410,7 +416,7 @@ def _progress(seconds: float) -> Generator[Show, None, None]:
 
 
 @contextmanager
-def _ended_by_terminate() -> Generator[None, None, None]:
+def _handle_terminate() -> Generator[None, None, None]:
     """A polite end tidies up like Ctrl-C."""
 
     def leave(*_: object) -> None:

@@ -16,15 +16,15 @@ from typing import IO, Any, cast
 from everkept.app.app import App
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Session
-from everkept.settings import load, unset_environment
+from everkept.settings import build_unset_environment, read_settings
 from everkept.values import Value, field, replace
 
-SEARCHED = 100  # acknowledged observations that are looked for by a word
-_PAGE = 1_000
+SEARCH_SAMPLE = 100  # acknowledged observations that are looked for by a word
+_PAGE_ROWS = 1_000
 _SIGNS = {"insert": 1, "restore": 1, "delete": -1, "update": 0}
 
 
-class Fact(Value):
+class SelftestFact(Value):
     """An entity, one of its observations (`text`), or a relation to another (`target`)."""
 
     project: str
@@ -33,12 +33,12 @@ class Fact(Value):
     target: str | None = None
 
 
-class Ledger:
+class SelftestLedger:
     """The state that the answers of the servers promise, fact by fact."""
 
     def __init__(self) -> None:
-        self.promised: dict[Fact, bool] = {}  # False: deleted
-        self.unanswered: list[frozenset[Fact]] = []  # each all there, or all not there
+        self.promised: dict[SelftestFact, bool] = {}  # False: deleted
+        self.unanswered: list[frozenset[SelftestFact]] = []  # each all there, or all not there
         self.surely_changed: Counter[str] = Counter()  # calls, by project
         self.possibly_changed: Counter[str] = Counter()
 
@@ -50,8 +50,8 @@ class Ledger:
         self,
         project: str,
         *,
-        stored: Iterable[Fact] = (),
-        removed: Iterable[Fact] = (),
+        stored: Iterable[SelftestFact] = (),
+        removed: Iterable[SelftestFact] = (),
         surely_changed: bool = True,
     ) -> None:
         """A call was answered. One that may have been a repetition did not surely change much."""
@@ -59,14 +59,14 @@ class Ledger:
         self.promised.update(dict.fromkeys(removed, False))
         self.surely_changed[project] += surely_changed
 
-    def abandon(self, facts: Iterable[Fact]) -> None:
+    def abandon(self, facts: Iterable[SelftestFact]) -> None:
         """A call about these facts was never answered, and will not be repeated."""
         group = frozenset(facts)
         for fact in group:
             self.promised.pop(fact, None)
         self.unanswered.append(group)
 
-    def include(self, other: "Ledger") -> None:
+    def include(self, other: "SelftestLedger") -> None:
         """Takes in what another writer was told; the two may share what neither deletes."""
         self.promised.update(other.promised)
         self.unanswered += other.unanswered
@@ -74,7 +74,7 @@ class Ledger:
         self.possibly_changed += other.possibly_changed
 
 
-class Verdict(Value, frozen=False):
+class SelftestVerdict(Value, frozen=False):
     """The library held against the ledger."""
 
     acknowledged: int = 0
@@ -94,28 +94,32 @@ class Verdict(Value, frozen=False):
         return not wrong and not self.problems
 
 
-async def judge(data_dir: Path, ledger: Ledger) -> Verdict:
+async def judge(data_dir: Path, ledger: SelftestLedger) -> SelftestVerdict:
     """Opens the library anew and counts what is missing, there twice or there unasked."""
-    app = App(load({"data_dir": data_dir}, {}))
-    verdict = Verdict()
+    app = App(read_settings({"data_dir": data_dir}, {}))
+    verdict = SelftestVerdict()
     try:
-        stored: Counter[Fact] = Counter()
-        for project in await app.library.projects():
-            stored += await _facts(app, project.name)
+        stored: Counter[SelftestFact] = Counter()
+        for project in await app.library.list_projects():
+            stored += await _read_facts(app, project.name)
             _, store = await app.library.open(project.name)
-            changes, live = await _replayed(store)
-            findings = await store.check()
-            findings += _log_findings(project.name, ledger, changes, live, await store.count())
+            changes, live = await _replay_log(store)
+            findings = await store.find_faults()
+            findings += _find_log_mismatches(
+                project.name, ledger, changes, live, await store.count_live()
+            )
             verdict.problems += [f"{project.name}: {finding}" for finding in findings]
             verdict.changes += changes
         _compare(verdict, ledger, stored)
-        await _search(app, verdict, ledger, stored)
+        await _search_sample(app, verdict, ledger, stored)
     finally:
         await app.close()
     return verdict
 
 
-def _compare(verdict: Verdict, ledger: Ledger, stored: Counter[Fact]) -> None:
+def _compare(
+    verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]
+) -> None:
     kept = sum((stored[fact] > 0) == is_there for fact, is_there in ledger.promised.items())
     verdict.acknowledged = len(ledger.promised)
     verdict.found = kept
@@ -125,32 +129,37 @@ def _compare(verdict: Verdict, ledger: Ledger, stored: Counter[Fact]) -> None:
         len({stored[fact] > 0 for fact in group - ledger.promised.keys()}) > 1
         for group in ledger.unanswered
     )
-    open_ended = frozenset[Fact]().union(*ledger.unanswered)
+    open_ended = frozenset[SelftestFact]().union(*ledger.unanswered)
     verdict.unasked = len(stored.keys() - ledger.promised.keys() - open_ended)
 
 
-async def _facts(app: App, project: str) -> Counter[Fact]:
+async def _read_facts(app: App, project: str) -> Counter[SelftestFact]:
     """Everything in a project, as a client reads it."""
-    found: Counter[Fact] = Counter()
-    arguments: dict[str, Any] = {"project": project, "limit": _PAGE}
+    found: Counter[SelftestFact] = Counter()
+    arguments: dict[str, Any] = {"project": project, "limit": _PAGE_ROWS}
     while True:
-        page = (await app.call(Session(), "read_graph", arguments)).structured
+        page = (await app.call(Session(), "read_graph", arguments)).facts
         for entity in page["entities"]:
-            found[Fact(project, entity["name"])] += 1
+            found[SelftestFact(project, entity["name"])] += 1
             found.update(
-                Fact(project, entity["name"], text=observation["content"])
+                SelftestFact(project, entity["name"], text=observation["content"])
                 for observation in entity["observations"]
             )
         found.update(
-            Fact(project, relation["from"], target=relation["to"]) for relation in page["relations"]
+            SelftestFact(project, relation["from"], target=relation["to"])
+            for relation in page["relations"]
         )
         if page.get("next_cursor") is None:
             return found
         arguments["cursor"] = page["next_cursor"]
 
 
-def _log_findings(
-    project: str, ledger: Ledger, changes: int, logged: Counter[str], counted: Mapping[str, int]
+def _find_log_mismatches(
+    project: str,
+    ledger: SelftestLedger,
+    changes: int,
+    logged: Counter[str],
+    counted: Mapping[str, int],
 ) -> list[str]:
     """Where the change log disagrees with the calls, or with what is stored."""
     findings: list[str] = []
@@ -166,11 +175,11 @@ def _log_findings(
     return findings
 
 
-async def _replayed(store: RecordStore) -> tuple[int, Counter[str]]:
+async def _replay_log(store: RecordStore) -> tuple[int, Counter[str]]:
     """The number of changes in the log, and how many records and links they leave."""
     seen, after = 0, 0
     live: Counter[str] = Counter()
-    while changes := await store.changes(after=after, limit=_PAGE):
+    while changes := await store.read_changes(after=after, limit=_PAGE_ROWS):
         for change in changes:
             for edit in change.edits:
                 live[edit.subject] += _SIGNS[edit.operation]
@@ -179,22 +188,24 @@ async def _replayed(store: RecordStore) -> tuple[int, Counter[str]]:
     return seen, live
 
 
-async def _search(app: App, verdict: Verdict, ledger: Ledger, stored: Counter[Fact]) -> None:
+async def _search_sample(
+    app: App, verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]
+) -> None:
     """Looks for a sample of observations by their first word, which no other entity has."""
     kept = [fact for fact, is_there in ledger.promised.items() if is_there and stored[fact]]
     observations = [fact for fact in kept if fact.text]
-    for fact in random.sample(observations, min(SEARCHED, len(observations))):
+    for fact in random.sample(observations, min(SEARCH_SAMPLE, len(observations))):
         arguments = {"query": (fact.text or "").split()[0], "project": fact.project, "limit": 100}
         result = await app.call(Session(), "search_nodes", arguments)
         verdict.searched += 1
-        names = {entity["name"] for entity in result.structured["entities"]}
+        names = {entity["name"] for entity in result.facts["entities"]}
         verdict.unsearchable += fact.entity not in names
 
 
 JSON = dict[str, Any]
 
-PROTOCOL = "2025-06-18"
-CLOSING = 5.0  # seconds that a server gets to end by itself
+PROTOCOL_VERSION = "2025-06-18"
+CLOSE_SECONDS = 5.0  # seconds that a server gets to end by itself
 
 
 class ServerGone(Exception):
@@ -210,7 +221,7 @@ class CallFailed(Exception):
         self.retry_possible = retry_possible
 
 
-class Wire:
+class SelftestConnection:
     """One server and the way to it. `kill` may come from any thread, the rest from one."""
 
     def __init__(
@@ -238,7 +249,7 @@ class Wire:
         answer = self.request(
             "initialize",
             {
-                "protocolVersion": PROTOCOL,
+                "protocolVersion": PROTOCOL_VERSION,
                 "capabilities": {},
                 "clientInfo": {"name": name, "version": version},
             },
@@ -263,7 +274,7 @@ class Wire:
         self.waiting_since = time.monotonic()
         try:
             self._send({"jsonrpc": "2.0", "id": self._requests, "method": method, "params": params})
-            answer = self._answer()
+            answer = self._read_answer()
         finally:
             self.waiting_since = None
         if "error" in answer:
@@ -284,7 +295,7 @@ class Wire:
                 with suppress(OSError):  # what was not sent to a dead server cannot be flushed
                     pipe.close()
         try:
-            process.wait(CLOSING)
+            process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -297,7 +308,7 @@ class Wire:
         except OSError as error:
             raise ServerGone from error
 
-    def _answer(self) -> JSON:
+    def _read_answer(self) -> JSON:
         """The answer to the last request; notifications on the way are skipped."""
         pipe = cast(IO[bytes], self._process.stdout)
         while True:
@@ -309,13 +320,13 @@ class Wire:
                 return message
 
 
-PROJECTS = ("trial one", "trial two")
-HUB = "hub"  # in each project; relations lead to it, and all writers describe it at once
-KIND = "trial"
-VERB = "belongs_to"
+PROJECT_NAMES = ("trial one", "trial two")
+HUB_NAME = "hub"  # in each project; relations lead to it, and all writers describe it at once
+ENTITY_TYPE = "trial"
+RELATION_VERB = "belongs_to"
 
-MOVE_EVERY = 1.5  # seconds, on average
-ATTEMPTS = 200  # to put a project away or to bring it back
+MOVE_SECONDS = 1.5  # seconds, on average
+MAX_ATTEMPTS = 200  # to put a project away or to bring it back
 
 _SENTENCE = """
     the server keeps every memory of a project in one file and answers while others write because
@@ -324,17 +335,17 @@ _SENTENCE = """
 _VOCABULARY = _SENTENCE.split()
 
 
-class Write(Value):
+class SelftestWrite(Value):
     """A call that changes something, and the facts that it stores or removes."""
 
     tool: str
     arguments: JSON
-    stored: tuple[Fact, ...] = ()
-    removed: tuple[Fact, ...] = ()
+    stored: tuple[SelftestFact, ...] = ()
+    removed: tuple[SelftestFact, ...] = ()
     is_shared: bool = False  # other writers may have stored the same before
 
 
-class Client:
+class SelftestClient:
     """A server of its own, started again whenever it is gone."""
 
     def __init__(self, data_dir: Path, name: str, log: IO[bytes]) -> None:
@@ -357,16 +368,20 @@ class Client:
     def begin(self) -> None:
         self.wire.initialize("selftest", self._name)
 
-    def _start(self) -> Wire:
-        return Wire(self._command, environment=unset_environment(), log=self._log)
+    def _start(self) -> SelftestConnection:
+        return SelftestConnection(
+            self._command, environment=build_unset_environment(), log=self._log
+        )
 
 
-class Writer:
+class SelftestWriter:
     """Writes, repeats or gives up what a kill left unanswered, and keeps the ledger."""
 
-    def __init__(self, client: Client, number: int, stop: threading.Event, chance: random.Random):
+    def __init__(
+        self, client: SelftestClient, number: int, stop: threading.Event, chance: random.Random
+    ):
         self.client = client
-        self.ledger = Ledger()
+        self.ledger = SelftestLedger()
         self.latencies: list[float] = []
         self.refused = 0  # calls that met an archived or busy project, and were told so
         self.problems: list[str] = []
@@ -374,13 +389,13 @@ class Writer:
         self._chance = chance
         self._number = number
         self._made = 0
-        self._entities: dict[Fact, set[Fact]] = {}  # with what belongs to each
+        self._entities: dict[SelftestFact, set[SelftestFact]] = {}  # with what belongs to each
 
     def run(self) -> None:
         while not self._stop.is_set():
-            self._carry_out(self._next())
+            self._carry_out(self._choose_write())
 
-    def _carry_out(self, write: Write) -> None:
+    def _carry_out(self, write: SelftestWrite) -> None:
         project = write.arguments["project"]
         is_first = True
         while True:
@@ -420,7 +435,7 @@ class Writer:
         else:
             self.problems.append(str(error))
 
-    def _acknowledge(self, write: Write, *, surely_changed: bool) -> None:
+    def _acknowledge(self, write: SelftestWrite, *, surely_changed: bool) -> None:
         self.ledger.acknowledge(
             write.arguments["project"],
             stored=write.stored,
@@ -431,62 +446,69 @@ class Writer:
             self._forget(fact)
         if not write.is_shared:
             for fact in write.stored:
-                self._entities.setdefault(Fact(fact.project, fact.entity), set()).add(fact)
+                self._entities.setdefault(SelftestFact(fact.project, fact.entity), set()).add(fact)
 
-    def _abandon(self, write: Write) -> None:
+    def _abandon(self, write: SelftestWrite) -> None:
         for fact in write.removed:
             self._forget(fact)
         self.ledger.abandon((*write.stored, *write.removed))
 
-    def _forget(self, fact: Fact) -> None:
+    def _forget(self, fact: SelftestFact) -> None:
         self._entities.pop(fact, None)
-        self._entities.get(Fact(fact.project, fact.entity), set()).discard(fact)
+        self._entities.get(SelftestFact(fact.project, fact.entity), set()).discard(fact)
 
-    def _next(self) -> Write:
+    def _choose_write(self) -> SelftestWrite:
         kind = self._chance.random()
         if kind < 0.05:
-            return self._describe_hub()
+            return self._build_hub_observation()
         if kind < 0.5 or not self._entities:
-            return self._create()
+            return self._build_creation()
         entity = self._chance.choice(list(self._entities)[-50:])
         belongings = sorted(self._entities[entity] - {entity}, key=str)
         if kind < 0.7:
-            return _observation(entity, self._text())
+            return _build_observation(entity, self._build_text())
         if kind < 0.85 and not any(fact.target for fact in belongings):
-            return _relation(entity)
+            return _build_relation(entity)
         if kind < 0.95 and belongings:
-            return _deletion(self._chance.choice(belongings))
-        return _deletion(entity, *belongings)
+            return _build_deletion(self._chance.choice(belongings))
+        return _build_deletion(entity, *belongings)
 
-    def _create(self) -> Write:
+    def _build_creation(self) -> SelftestWrite:
         self._made += 1
-        entity = Fact(self._chance.choice(PROJECTS), f"writer {self._number} entity {self._made}")
-        texts = [self._text() for _ in range(2)]
-        described = {"name": entity.entity, "entity_type": KIND, "observations": texts}
-        observations = (Fact(entity.project, entity.entity, text=text) for text in texts)
-        return Write(
+        entity = SelftestFact(
+            self._chance.choice(PROJECT_NAMES), f"writer {self._number} entity {self._made}"
+        )
+        texts = [self._build_text() for _ in range(2)]
+        described = {"name": entity.entity, "entity_type": ENTITY_TYPE, "observations": texts}
+        observations = (SelftestFact(entity.project, entity.entity, text=text) for text in texts)
+        return SelftestWrite(
             "create_entities",
             {"project": entity.project, "entities": [described]},
             stored=(entity, *observations),
         )
 
-    def _describe_hub(self) -> Write:
+    def _build_hub_observation(self) -> SelftestWrite:
         """All writers count on together, so that the same text comes from several at once."""
         self._made += 1
         text = f"round {self._made // 20}"
-        return replace(_observation(Fact(self._chance.choice(PROJECTS), HUB), text), is_shared=True)
+        return replace(
+            _build_observation(SelftestFact(self._chance.choice(PROJECT_NAMES), HUB_NAME), text),
+            is_shared=True,
+        )
 
-    def _text(self) -> str:
+    def _build_text(self) -> str:
         # Letters alone: one word to the index, however it splits names.
         unique = "".join(self._chance.choices(string.ascii_lowercase, k=12))
         words = self._chance.choices(_VOCABULARY, k=self._chance.randint(7, 19))
         return " ".join([unique, *words])
 
 
-class Mover:
+class ProjectMover:
     """Archives and restores the projects while the writers write."""
 
-    def __init__(self, client: Client, stop: threading.Event, chance: random.Random) -> None:
+    def __init__(
+        self, client: SelftestClient, stop: threading.Event, chance: random.Random
+    ) -> None:
         self.client = client
         self.moves = 0
         self.problems: list[str] = []
@@ -494,8 +516,8 @@ class Mover:
         self._chance = chance
 
     def run(self) -> None:
-        while not self._stop.wait(self._chance.uniform(0.5, 1.5) * MOVE_EVERY):
-            project = self._chance.choice(PROJECTS)
+        while not self._stop.wait(self._chance.uniform(0.5, 1.5) * MOVE_SECONDS):
+            project = self._chance.choice(PROJECT_NAMES)
             is_away = self._move(project, "archive_project", "archived")
             if is_away:
                 self._stop.wait(self._chance.uniform(0.0, 0.1))
@@ -505,11 +527,11 @@ class Mover:
 
     def _move(self, project: str, tool: str, wanted: str) -> bool:
         """Tries until it is done; only a restore goes on when the trial has ended."""
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             if self._stop.is_set() and wanted == "archived":
                 return False
             try:
-                if self._status(project) == wanted:
+                if self._read_status(project) == wanted:
                     return True
                 self.client.call(tool, {"name": project})
             except ServerGone:
@@ -517,10 +539,10 @@ class Mover:
             except CallFailed as error:
                 if not error.retry_possible:
                     self.problems.append(str(error))
-        self.problems.append(f"{tool} did not succeed in {ATTEMPTS} attempts")
+        self.problems.append(f"{tool} did not succeed in {MAX_ATTEMPTS} attempts")
         return False
 
-    def _status(self, project: str) -> str:
+    def _read_status(self, project: str) -> str:
         listed = self.client.call("list_projects", {"status": "all"})["projects"]
         return next(entry["status"] for entry in listed if entry["name"] == project)
 
@@ -531,8 +553,8 @@ class Mover:
             return  # the next call notices
 
 
-def _observation(entity: Fact, text: str) -> Write:
-    return Write(
+def _build_observation(entity: SelftestFact, text: str) -> SelftestWrite:
+    return SelftestWrite(
         "add_observations",
         {
             "project": entity.project,
@@ -542,17 +564,17 @@ def _observation(entity: Fact, text: str) -> Write:
     )
 
 
-def _relation(entity: Fact) -> Write:
-    fact = replace(entity, target=HUB)
-    arguments = {"project": entity.project, "relations": [_relation_arguments(fact)]}
-    return Write("create_relations", arguments, stored=(fact,))
+def _build_relation(entity: SelftestFact) -> SelftestWrite:
+    fact = replace(entity, target=HUB_NAME)
+    arguments = {"project": entity.project, "relations": [_build_relation_arguments(fact)]}
+    return SelftestWrite("create_relations", arguments, stored=(fact,))
 
 
-def _relation_arguments(fact: Fact) -> JSON:
-    return {"from": fact.entity, "to": fact.target, "relation_type": VERB}
+def _build_relation_arguments(fact: SelftestFact) -> JSON:
+    return {"from": fact.entity, "to": fact.target, "relation_type": RELATION_VERB}
 
 
-def _deletion(fact: Fact, *belongings: Fact) -> Write:
+def _build_deletion(fact: SelftestFact, *belongings: SelftestFact) -> SelftestWrite:
     """Of an observation, of a relation, or of an entity with what belongs to it."""
     arguments: JSON = {"project": fact.project}
     if fact.text is not None:
@@ -560,8 +582,8 @@ def _deletion(fact: Fact, *belongings: Fact) -> Write:
         arguments["deletions"] = [{"entity_name": fact.entity, "observations": [fact.text]}]
     elif fact.target is not None:
         tool = "delete_relations"
-        arguments["relations"] = [_relation_arguments(fact)]
+        arguments["relations"] = [_build_relation_arguments(fact)]
     else:
         tool = "delete_entities"
         arguments["names"] = [fact.entity]
-    return Write(tool, arguments, removed=(fact, *belongings))
+    return SelftestWrite(tool, arguments, removed=(fact, *belongings))

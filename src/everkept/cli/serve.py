@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from everkept.app.app import App
-from everkept.cli.options import common
-from everkept.cli.server import checked_settings, serve_stdio
-from everkept.core.library import answering
-from everkept.errors import InvalidInput, Refused, StoreAway
+from everkept.cli.options import add_common_options
+from everkept.cli.server import load_server_settings, serve_stdio
+from everkept.core.library import track_replica_use
+from everkept.errors import InvalidInput, Refused, StoreUnreachable
 from everkept.settings import (
     AUTO,
     BankMode,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # not loaded before the handshake is answered
     from ssl import SSLContext
 
     from everkept.core.ports import Library
-    from everkept.first_answers import Start
-    from everkept.transports.guard import Entrance
-    from everkept.transports.http import Offer
+    from everkept.first_answers import ServerStart
+    from everkept.transports.guard import TokenAuth
+    from everkept.transports.http import HttpOptions
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ HTTP_PATH = "/mcp"
 BANK_MODES: tuple[str, ...] = get_args(BankMode)
 
 
-def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Those of the public memory bank server; each adds the bank to the tools."""
     for option in reversed(
         [
@@ -62,7 +62,7 @@ def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Those of a server for several people."""
     for option in reversed(
         [
@@ -77,7 +77,7 @@ def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@common
+@add_common_options
 @click.option("--transport", type=click.Choice(["stdio", "http"]), help="Default: stdio.")
 @click.option("--host", help="HTTP: address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=int, help="HTTP: port to listen on. Default: 8081.")
@@ -89,29 +89,29 @@ def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
-@_http_options
-@_bank_options
+@_add_http_options
+@_add_bank_options
 @click.pass_obj
-def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> None:
+def serve(start: "ServerStart | None", as_json: bool, debug: bool, **flags: Any) -> None:
     """Serve assistants over MCP, on stdio or HTTP."""
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
-    settings = checked_settings(flags)
+    settings = load_server_settings(flags)
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():
-        _explain(settings)
+        _print_explanation(settings)
     else:
         serve_stdio(settings, flags, start)
 
 
 def _serve_http(settings: Settings) -> None:
-    from everkept.transports.guard import Proxies, is_loopback, listen
+    from everkept.transports.guard import TrustedProxies, is_loopback, listen
 
     local = is_loopback(settings.host)
-    tls = _checked_tls(settings)
+    tls = _build_tls_context(settings)
     _check_rate(settings)
-    proxies = Proxies.named(settings.trusted_proxies)
+    proxies = TrustedProxies.from_text(settings.trusted_proxies)
 
     async def run() -> None:
         app = App(settings)
@@ -129,9 +129,9 @@ def _serve_http(settings: Settings) -> None:
                     listening,
                     host=settings.host,
                     path=HTTP_PATH,
-                    entrance=None if settings.no_token else _entrance(app),
-                    on_ready=lambda: _tell_address(settings, port, local=local),
-                    offer=replace(_offer(app, dispatcher), tls=tls, proxies=proxies),
+                    entrance=None if settings.no_token else _build_token_auth(app),
+                    on_ready=lambda: _print_address(settings, port, local=local),
+                    offer=replace(_build_offer(app, dispatcher), tls=tls, proxies=proxies),
                 )
         finally:
             await app.end_sessions()
@@ -140,15 +140,15 @@ def _serve_http(settings: Settings) -> None:
     asyncio.run(run())
 
 
-def _checked_tls(settings: Settings) -> "SSLContext | None":
+def _build_tls_context(settings: Settings) -> "SSLContext | None":
     if settings.certificate is None:
         if settings.certificate_key is None:
             return None
         raise InvalidInput("--certificate-key needs --certificate.", argument="--certificate-key")
-    from everkept.transports.http import key_warning, server_context
+    from everkept.transports.http import build_tls_context, find_key_warning
 
-    context = server_context(settings.certificate, settings.certificate_key)
-    if warning := key_warning(settings.certificate, settings.certificate_key):
+    context = build_tls_context(settings.certificate, settings.certificate_key)
+    if warning := find_key_warning(settings.certificate, settings.certificate_key):
         log.warning("%s", warning)
     return context
 
@@ -163,31 +163,31 @@ def _check_rate(settings: Settings) -> None:
         )
 
 
-def _entrance(app: App) -> "Entrance":
+def _build_token_auth(app: App) -> "TokenAuth":
     from everkept.accounts.accounts import Accounts
-    from everkept.transports.guard import Entrance
+    from everkept.transports.guard import TokenAuth
 
     accounts = Accounts(app.library, app.clock)
-    return Entrance(accounts.admitted, rate_limit=app.settings.rate_limit)
+    return TokenAuth(accounts.authenticate, rate_limit=app.settings.rate_limit)
 
 
-def _offer(app: App, dispatcher: Dispatcher) -> "Offer":
+def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
     """What is served beside the protocol, and what watches over it."""
-    from everkept.accounts.access_log import FOLDER, AccessLog
+    from everkept.accounts.access_log import LOG_FOLDER, AccessLog
     from everkept.transports.access_audit import audit
-    from everkept.transports.http import Offer
-    from everkept.transports.metrics import Metrics, health_routes
-    from everkept.transports.peer_endpoint import peer_routes
+    from everkept.transports.http import HttpOptions
+    from everkept.transports.metrics import Metrics, build_health_routes
+    from everkept.transports.peer_endpoint import build_peer_routes
 
-    access_log = AccessLog(app.settings.data_dir / FOLDER)
+    access_log = AccessLog(app.settings.data_dir / LOG_FOLDER)
     audit(dispatcher, access_log)
     metrics = None
     if app.settings.metrics:
         metrics = Metrics(lambda: app.library.condition)
         metrics.watch(dispatcher)
-    return Offer(
-        routes=peer_routes(lambda: app.sharing, access_log, app.clock),
-        open_routes=health_routes(lambda: app.library),
+    return HttpOptions(
+        routes=build_peer_routes(lambda: app.shared_search, access_log, app.clock),
+        open_routes=build_health_routes(lambda: app.library),
         metrics=metrics,
     )
 
@@ -202,10 +202,10 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
         )
     if settings.no_token:
         return
-    with answering() as asked:
-        tokens = await library.tokens()
+    with track_replica_use() as asked:
+        tokens = await library.list_tokens()
     if not tokens and asked.from_replica:
-        raise StoreAway(
+        raise StoreUnreachable(
             f"HTTP needs a token, and nobody's can be checked: {library.condition.reason} This "
             f"folder has no copy of it either ({settings.data_dir}).",
             hint="Make the database reachable, or check the address.",
@@ -217,7 +217,7 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
         raise Refused("HTTP needs a token, and there is none yet.", hint=hint)
 
 
-def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
+def _print_address(settings: Settings, port: int, *, local: bool) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     scheme = "http" if settings.certificate is None else "https"
     asking = "no token asked" if settings.no_token else "token needed"
@@ -231,11 +231,11 @@ def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
         )
 
 
-def _explain(settings: Settings) -> None:
+def _print_explanation(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
-    from everkept.clients.programs import own_program
+    from everkept.clients.programs import build_own_command
 
-    program = own_program(settings.launcher, sys.argv[0], sys.executable)
+    program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
     # With the options that were given: they are what this person wants the client to use.
     command = [*program, *sys.argv[1:]]
     if settings.project is None and settings.dialect == "everkept":

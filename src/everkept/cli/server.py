@@ -9,79 +9,79 @@ from typing import TYPE_CHECKING, Any
 
 import everkept
 from everkept.app.app import App
-from everkept.cli.flags import settings_from
+from everkept.cli.flags import load_command_settings
 from everkept.errors import EverkeptError, InvalidInput
 from everkept.settings import (
     GATEWAY,
     NO_FILE,
     Settings,
-    chosen_toolsets,
-    decisive_files,
-    gateway_target,
-    remote_bank,
-    standby_folder,
-    warnings_of,
+    choose_toolsets,
+    find_remote_bank,
+    get_gateway_path,
+    get_standby_folder,
+    list_decisive_files,
+    list_warnings,
 )
 from everkept.transports.dispatch import Dispatcher
 
 if TYPE_CHECKING:  # loaded by the program itself, long before
-    from everkept.first_answers import Start
+    from everkept.first_answers import ServerStart
 
 log = logging.getLogger(__name__)
 
 # What may hold a password, and so is not written down.
 SECRET_FLAGS = ("database_url",)
 # What understands the arguments, although a start with known ones does not load it.
-PARSER = ("cli/main.py", "cli/options.py", "cli/serve.py")
+PARSER_FILES = ("cli/main.py", "cli/options.py", "cli/serve.py")
 
 
-def resume(start: "Start") -> bool:
+def resume(start: "ServerStart") -> bool:
     """Serve with the flags that the last start understood; return False if that does not do."""
     flags = None if start.kept is None else start.kept.flags
     if flags is None:
         return False
     try:
-        settings = checked_settings(flags)
+        settings = load_server_settings(flags)
         if settings.transport != "stdio":
             return False
         serve_stdio(settings, flags, start)
     except KeyboardInterrupt:
         sys.exit(130)
     except EverkeptError as error:
-        from everkept.cli.runner import report
+        from everkept.cli.runner import report_error
 
-        sys.exit(report(error, as_json="--json" in sys.argv))
+        sys.exit(report_error(error, as_json="--json" in sys.argv))
     return True
 
 
-def checked_settings(flags: Mapping[str, Any]) -> Settings:
+def load_server_settings(flags: Mapping[str, Any]) -> Settings:
     """Return the settings of a server; mistakes are reported before anything starts."""
-    settings = settings_from(**flags)
-    for sentence in warnings_of(settings):
+    settings = load_command_settings(**flags)
+    for sentence in list_warnings(settings):
         log.warning("%s", sentence)
-    _tell_of_left(settings)
-    _check_places(settings)
+    _warn_of_left_writes(settings)
+    _check_paths(settings)
     _check_gateway(settings, flags["gateway_config"])
     return settings
 
 
-def _tell_of_left(settings: Settings) -> None:
+def _warn_of_left_writes(settings: Settings) -> None:
     """What waits for a database that was named before; nearly nobody has such a folder."""
-    if not standby_folder(settings).parent.is_dir():
+    if not get_standby_folder(settings).parent.is_dir():
         return
-    from everkept.app.engines import left_elsewhere
+    from everkept.app.engines import find_stranded_writes
 
-    for left in asyncio.run(left_elsewhere(settings)):
+    for left in asyncio.run(find_stranded_writes(settings)):
         log.warning("%s %s.", left.sentence, left.hint)
 
 
-def _check_places(settings: Settings) -> None:
+def _check_paths(settings: Settings) -> None:
     """Mistakes are told before anything starts, where they can be."""
-    remote = remote_bank(settings)
+    remote = find_remote_bank(settings)
     if remote is not None:
-        from everkept.files.resolver import parsed_address
+        from everkept.files.resolver import parse_address
 
-        parsed_address(remote)
+        parse_address(remote)
     for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
         path: Path | None = getattr(settings, name)
         if path is not None and not path.exists():
@@ -92,7 +92,7 @@ def _check_places(settings: Settings) -> None:
 
 def _check_gateway(settings: Settings, named: str | None) -> None:
     """A gateway that is all there is must work; beside other tools its fault is only told."""
-    chosen = chosen_toolsets(settings) if settings.dialect == "everkept" else ()
+    chosen = choose_toolsets(settings) if settings.dialect == "everkept" else ()
     if (GATEWAY in chosen) == (named == NO_FILE) and named is not None:
         raise InvalidInput(
             f"--gateway-config is {named}, and "
@@ -104,12 +104,12 @@ def _check_gateway(settings: Settings, named: str | None) -> None:
     if chosen == (GATEWAY,):
         from everkept.app.gateway_file import load
 
-        load(gateway_target(settings))
+        load(get_gateway_path(settings))
 
 
-def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | None") -> None:
+def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStart | None") -> None:
     """Serve one client until its input ends."""
-    from everkept.transports.stdio import check_answers, claim_wire
+    from everkept.transports.stdio import check_answers, claim_stdio
     from everkept.transports.stdio import serve_stdio as serve
 
     async def run() -> None:
@@ -117,29 +117,29 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | No
         try:
             app.start()
             dispatcher = Dispatcher(app)
-            if start is not None and (start.kept or _decisive_files(app)):
-                start.flags = _plain_flags(flags)
-                check_answers(dispatcher, start, lambda: _decisive_files(app))
+            if start is not None and (start.kept or _list_decisive_files(app)):
+                start.flags = _flags_to_json(flags)
+                check_answers(dispatcher, start, lambda: _list_decisive_files(app))
             await serve(dispatcher, read, written, start)
         finally:
             await app.end_sessions()
             await app.close()
 
-    read, written = claim_wire()
+    read, written = claim_stdio()
     asyncio.run(run())
 
 
-def _decisive_files(app: App) -> list[str] | None:
+def _list_decisive_files(app: App) -> list[str] | None:
     """Return the files that decide a server's first answers; None if more than files does."""
     if app.gateway is not None:
         return None
     package = f"{everkept.__name__}."
     modules = [module for name, module in sys.modules.items() if name.startswith(package)]
     sources = [module.__file__ for module in modules if module.__file__ is not None]
-    return [*PARSER, *sources, *map(str, decisive_files(app.settings))]
+    return [*PARSER_FILES, *sources, *map(str, list_decisive_files(app.settings))]
 
 
-def _plain_flags(flags: Mapping[str, Any]) -> dict[str, Any] | None:
+def _flags_to_json(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the flags as JSON has them; None if they may hold a password."""
     if any(flags[name] is not None for name in SECRET_FLAGS):
         return None

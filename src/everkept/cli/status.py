@@ -10,85 +10,87 @@ from rich.table import Table
 from rich.text import Text
 
 from everkept.app.app import App
-from everkept.app.engines import Left, left_elsewhere, standby_of
-from everkept.app.gateway_file import GatewayOverview, names_beside, overview
-from everkept.app.overview import team
-from everkept.care.database_server import copies_kept
-from everkept.cli.options import common
-from everkept.cli.render import bars, console, print_pairs
-from everkept.cli.runner import command_session, expect_project, print_json, run_with_app
+from everkept.app.engines import StrandedWrites, find_standby, find_stranded_writes
+from everkept.app.gateway_file import GatewayOverview, list_own_names, read_overview
+from everkept.app.overview import read_team
+from everkept.care.database_server import list_kept_copies
+from everkept.cli.options import add_common_options
+from everkept.cli.render import build_console, draw_bars, print_pairs
+from everkept.cli.runner import print_json, read_session, require_project, run_with_app
 from everkept.core.library import Condition
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.core.sessions import Session
-from everkept.core.text import clipped
-from everkept.core.times import ago, iso, now, parsed
+from everkept.core.text import clip_text
+from everkept.core.times import format_ago, format_iso, parse_time, read_clock
 from everkept.errors import Refused
-from everkept.hooks.session_end import Jobs
-from everkept.hooks.workspace import hooks_folder, recent
-from everkept.jobs.maintenance import Pair
-from everkept.settings import load, title_of
+from everkept.hooks.session_end import JobQueue
+from everkept.hooks.workspace import get_hooks_folder, read_recent_faults
+from everkept.jobs.maintenance import MemoryPair
+from everkept.settings import get_title, read_settings
 from everkept.tools.schema import to_json
 
 Row = Mapping[str, Any]
 
-HEIGHT = 4  # lines of a chart
-MOST_PROJECTS = 15  # rows; the rest is summed up
-MOST_TOOLS = 15  # of the gateway
-LONGEST_SHOWN = 72  # characters of what was recalled most
-MEANT = {"standby/": " (copy and journal for when the database is away)"}
-UNITS = ("bytes", "KB", "MB", "GB", "TB")
+CHART_LINES = 4  # lines of a chart
+MAX_PROJECTS = 15  # rows; the rest is summed up
+MAX_TOOLS = 15  # of the gateway
+MAX_SHOWN_CHARACTERS = 72  # characters of what was recalled most
+FOLDER_NOTES = {"standby/": " (copy and journal for when the database is away)"}
+SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @click.command()
-@common
+@add_common_options
 @click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 def status(as_json: bool, **flags: Any) -> None:
     """Show how much is remembered, per project and type, how it grows, and what waits."""
 
     async def work(app: App) -> dict[str, Any]:
-        await expect_project(app, flags)
-        session = await command_session(app)
-        whole: dict[str, Any] = to_json(await app.overviews.now())
-        hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
-        seen = await overview(app.settings.gateway_config, app.library, names_beside(load(flags)))
-        gateway = {"gateway": _gateway(seen)} if seen else {}
-        left = [to_json(each) for each in await left_elsewhere(app.settings)]
+        await require_project(app, flags)
+        session = await read_session(app)
+        whole: dict[str, Any] = to_json(await app.overview_reader.read_overview())
+        hooks = {"hooks": _describe_hooks(app), "data_dir": str(app.settings.data_dir)}
+        seen = await read_overview(
+            app.settings.gateway_config, app.library, list_own_names(read_settings(flags))
+        )
+        gateway = {"gateway": _describe_gateway(seen)} if seen else {}
+        left = [to_json(each) for each in await find_stranded_writes(app.settings)]
         beside: dict[str, Any] = {"left_elsewhere": left} if left else {}
-        if others := await team(app.accounts, app.settings.data_dir):
+        if others := await read_team(app.accounts, app.settings.data_dir):
             beside["team"] = to_json(others)
-        return {**await _own(app, session), **whole, **gateway, **beside, **hooks}
+        return {**await _read_project_status(app, session), **whole, **gateway, **beside, **hooks}
 
     told = run_with_app(work, makes_nothing=True, **flags)
     if as_json:
         print_json(told)
     else:
-        _print(console(), told)
+        _print_status(build_console(), told)
 
 
-async def _own(app: App, session: Session) -> dict[str, Any]:
+async def _read_project_status(app: App, session: Session) -> dict[str, Any]:
     """What holds for the project that the command means; little where that is off or archived."""
-    project = await app.shelf.project(session)
+    project = await app.memory_access.find_project(session)
     name = {"project": project.name if project else "(made at the first write)"}
     try:
-        told = (await app.call(session, "get_memory_status", {})).structured
-        similar = await app.shelf.similar(session)
+        told = (await app.call(session, "get_memory_status", {})).facts
+        similar = await app.memory_access.find_similar(session)
     except Refused as error:
-        off = {"off_since": iso(project.off_since)} if project and project.off_since else {}
-        connection = {"connection": _connection(app.library.condition)}
-        return {**name, **_of_copy(app), **connection, **off, "problem": str(error)}
-    pairs = {"similar": [_pair(pair) for pair in similar]} if similar else {}
-    return {**name, **_of_copy(app), **told, **pairs}
+        off = {"off_since": format_iso(project.off_since)} if project and project.off_since else {}
+        connection = {"connection": _describe_connection(app.library.condition)}
+        return {**name, **_describe_replica(app), **connection, **off, "problem": str(error)}
+    pairs = {"similar": [_describe_pair(pair) for pair in similar]} if similar else {}
+    return {**name, **_describe_replica(app), **told, **pairs}
 
 
-def _of_copy(app: App) -> dict[str, Any]:
+def _describe_replica(app: App) -> dict[str, Any]:
     """What the status of memories does not tell of a database that may be away."""
-    standby = standby_of(app.settings)
-    kept = [str(path) for path in copies_kept(standby)] if standby else []
+    standby = find_standby(app.settings)
+    kept = [str(path) for path in list_kept_copies(standby)] if standby else []
     never = {"never_reached": True} if app.library.condition.never_reached else {}
     return {**({"copies_kept": kept} if kept else {}), **never}
 
 
-def _connection(condition: Condition) -> dict[str, Any]:
+def _describe_connection(condition: Condition) -> dict[str, Any]:
     """As the status of memories tells it, which is not to be had here."""
     is_away = condition.since is not None and not condition.is_catching_up
     told = {
@@ -97,7 +99,7 @@ def _connection(condition: Condition) -> dict[str, Any]:
         "mode": condition.mode,
         "version": condition.version,
         "path": condition.place,
-        "since": iso(condition.since or 0) if is_away else None,
+        "since": format_iso(condition.since or 0) if is_away else None,
         "reason": condition.reason,
         "waiting_writes": condition.waiting,
         "writes_set_aside": condition.set_aside,
@@ -105,58 +107,60 @@ def _connection(condition: Condition) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value}
 
 
-def _hooks(app: App) -> dict[str, Any]:
-    folder = hooks_folder(app.settings)
-    jobs = Jobs(folder)
-    faults = recent(folder, 1)
+def _describe_hooks(app: App) -> dict[str, Any]:
+    folder = get_hooks_folder(app.settings)
+    jobs = JobQueue(folder)
+    faults = read_recent_faults(folder, 1)
     return {
         "enabled": app.settings.hooks,
-        "waiting": len(jobs.names()),
-        "failed": len(jobs.set_aside()),
+        "waiting": len(jobs.list_names()),
+        "failed": len(jobs.list_failed()),
         **({"last_fault": faults[0]._asdict()} if faults else {}),
     }
 
 
-def _gateway(seen: GatewayOverview) -> dict[str, Any]:
+def _describe_gateway(seen: GatewayOverview) -> dict[str, Any]:
     return {
         "config": str(seen.config) if seen.config else None,
         **({"fault": seen.fault} if seen.fault else {}),
         "upstreams": to_json(seen.upstreams),
-        "tools": [_usage(usage) for usage in seen.tools],
-        **({"earlier": [_usage(usage) for usage in seen.earlier]} if seen.earlier else {}),
+        "tools": [_describe_usage(usage) for usage in seen.tools],
+        **({"earlier": [_describe_usage(usage) for usage in seen.earlier]} if seen.earlier else {}),
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _describe_usage(usage: ToolUsage) -> dict[str, Any]:
     return {
         "tool": usage.tool,
         "calls": usage.calls,
         "errors": usage.errors,
         "mean_ms": round(usage.mean_ms, 1),
         "longest_ms": round(usage.longest_ms, 1),
-        "last_at": iso(usage.last_at) if usage.calls else None,
+        "last_at": format_iso(usage.last_at) if usage.calls else None,
     }
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _describe_pair(pair: MemoryPair) -> dict[str, Any]:
     return {
         "score": round(pair.score, 3),
-        "first": {"id": pair.first.id, "content": clipped(pair.first.text, 200)},
-        "second": {"id": pair.second.id, "content": clipped(pair.second.text, 200)},
+        "first": {"id": pair.first.id, "content": clip_text(pair.first.text, 200)},
+        "second": {"id": pair.second.id, "content": clip_text(pair.second.text, 200)},
     }
 
 
-def _print(out: Console, told: Row) -> None:
+def _print_status(out: Console, told: Row) -> None:
     _print_head(out, told)
     _print_projects(out, told)
     _print_growth(out, told["weeks"])
     if told["recalled"]:
-        _heading(out, "Recalled most")
+        _print_heading(out, "Recalled most")
         for each in cast(Sequence[Row], told["recalled"]):
-            said = clipped(str(each["content"]), LONGEST_SHOWN)
-            out.print(_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim")))
+            said = clip_text(str(each["content"]), MAX_SHOWN_CHARACTERS)
+            out.print(
+                _assemble_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim"))
+            )
     if told.get("similar"):
-        _heading(out, "Say nearly the same")
+        _print_heading(out, "Say nearly the same")
         print_pairs(out, told["similar"])
     if told.get("gateway"):
         _print_gateway(out, told["gateway"])
@@ -166,31 +170,37 @@ def _print(out: Console, told: Row) -> None:
 def _print_head(out: Console, told: Row) -> None:
     totals: Row = told["totals"]
     kept = ", ".join(
-        counted(totals[name], name) for name in ("memories", "entities", "conversations")
+        format_total(totals[name], name) for name in ("memories", "entities", "conversations")
     )
-    places = counted(totals["projects"], "projects") + (" and elsewhere" * bool(told["elsewhere"]))
-    out.print(_text((kept, "bold"), f" in {places}{_room(told)}."))
+    places = format_total(totals["projects"], "projects") + (
+        " and elsewhere" * bool(told["elsewhere"])
+    )
+    out.print(_assemble_text((kept, "bold"), f" in {places}{_format_disk_space(told)}."))
     types = [f"{name} {count:,}" for name, count in told["types"].items()]
     if totals["automatic"]:
-        types.append(_told_of_automatic(told))
+        types.append(_format_automatic(told))
     if types:
-        out.print(_text(("Memories: " + ", ".join(types), "dim")))
+        out.print(_assemble_text(("Memories: " + ", ".join(types), "dim")))
     if "problem" in told:
-        since = f" (since {ago(parsed(told['off_since']), now())})" if "off_since" in told else ""
-        out.print(_text((f"{told['problem']}{since}", "yellow")))
+        since = (
+            f" (since {format_ago(parse_time(told['off_since']), read_clock())})"
+            if "off_since" in told
+            else ""
+        )
+        out.print(_assemble_text((f"{told['problem']}{since}", "yellow")))
 
 
-def _room(told: Row) -> str:
+def _format_disk_space(told: Row) -> str:
     """Of a server what it says itself, where it does; while it is away, its copy's."""
     totals: Row = told["totals"]
     taken: int = totals["size_bytes"]
     if "here_bytes" not in totals:
-        return f", {size(taken)} on disk"
+        return f", {format_size(taken)} on disk"
     where = "in its copy here" if told["connection"].get("since") else "in the database"
-    return f", {size(taken)} {where}" if taken else ""
+    return f", {format_size(taken)} {where}" if taken else ""
 
 
-def _told_of_automatic(told: Row) -> str:
+def _format_automatic(told: Row) -> str:
     rows = cast(Sequence[Row], told["projects"])
     here = [row for row in rows if row["name"] == told["project"]]
     own = "".join(f", {row.get('automatic') or 0:,} in {row['name']}" for row in here)
@@ -209,23 +219,23 @@ def _print_projects(out: Console, told: Row) -> None:
     user: Row = told["user"]
     _add_row(table, {**user, "name": "(yours, in all projects)"}, "")
     if (accounts := cast(Row, told["accounts"]))["accounts"]:
-        _add_row(table, _row_of_accounts(accounts), "theirs alone")
-    for row in rows[:MOST_PROJECTS]:
+        _add_row(table, _build_accounts_row(accounts), "theirs alone")
+    for row in rows[:MAX_PROJECTS]:
         _add_row(table, row, "here" if row["name"] == here else "")
     if told["elsewhere"]:
         table.add_row(
-            "(elsewhere)", "", "", _count(told["elsewhere"]), "", "in no project's folder"
+            "(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "in no project's folder"
         )
     out.print(table)
-    if len(rows) > MOST_PROJECTS:
-        rest = counted(len(rows) - MOST_PROJECTS, "more projects")
-        out.print(_text((f"and {rest}; --json has them all.", "dim")))
+    if len(rows) > MAX_PROJECTS:
+        rest = format_total(len(rows) - MAX_PROJECTS, "more projects")
+        out.print(_assemble_text((f"and {rest}; --json has them all.", "dim")))
 
 
-def _row_of_accounts(accounts: Row) -> Row:
+def _build_accounts_row(accounts: Row) -> Row:
     lost: int = accounts["unreadable"]
-    problem = {"problem": f"{counted(lost, 'databases')} cannot be read"} if lost else {}
-    name = f"({counted(accounts['accounts'], 'accounts')})"
+    problem = {"problem": f"{format_total(lost, 'databases')} cannot be read"} if lost else {}
+    name = f"({format_total(accounts['accounts'], 'accounts')})"
     return {**accounts, "name": name, "status": "active", **problem}
 
 
@@ -238,8 +248,11 @@ def _add_row(table: Table, row: Row, mark: str) -> None:
     ]
     table.add_row(
         Text(str(row["name"])),
-        *(Text(_count(row.get(name))) for name in ("memories", "entities", "conversations")),
-        Text(size(row["size_bytes"]) if row["size_bytes"] else ""),
+        *(
+            Text(_format_number(row.get(name)))
+            for name in ("memories", "entities", "conversations")
+        ),
+        Text(format_size(row["size_bytes"]) if row["size_bytes"] else ""),
         Text(", ".join(filter(None, marks)), style="dim"),
     )
 
@@ -252,7 +265,7 @@ def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
         values = [int(week[name]) for week in weeks]
         if not any(values):
             continue
-        lines = bars(values, HEIGHT, plain=not out.encoding.lower().startswith("utf"))
+        lines = draw_bars(values, CHART_LINES, plain=not out.encoding.lower().startswith("utf"))
         width = len(lines[0])
         first, last = weeks[0]["since"][5:], "this week"
         ends = f"{first}{last:>{width - len(first)}}"
@@ -268,29 +281,31 @@ def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
 
 
 def _print_gateway(out: Console, gateway: Row) -> None:
-    _heading(out, "Gateway")
+    _print_heading(out, "Gateway")
     facts = {"file": gateway["config"] or "none now; these tools were called earlier"}
     if "fault" in gateway:
         facts["fault"] = gateway["fault"]
     for server in cast(Sequence[Row], gateway["upstreams"]):
         facts[f"server {server['name']}"] = server["reached"]
-    out.print(_facts(facts))
+    out.print(_build_facts_table(facts))
     tools = cast(Sequence[Row], gateway["tools"])
     called = [tool for tool in tools if tool["calls"]]
     if called:
-        out.print(_calls(called[:MOST_TOOLS]))
-    if len(called) > MOST_TOOLS:
-        rest = counted(len(called) - MOST_TOOLS, "more tools")
-        out.print(_text((f"and {rest}; --json has them all.", "dim")))
+        out.print(_build_calls_table(called[:MAX_TOOLS]))
+    if len(called) > MAX_TOOLS:
+        rest = format_total(len(called) - MAX_TOOLS, "more tools")
+        out.print(_assemble_text((f"and {rest}; --json has them all.", "dim")))
     if len(called) < len(tools):
-        told = f"{counted(len(tools) - len(called), 'tools')} not called yet; --json names them."
-        out.print(_text((told, "dim")))
+        told = (
+            f"{format_total(len(tools) - len(called), 'tools')} not called yet; --json names them."
+        )
+        out.print(_assemble_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
-        told = f"{counted(len(earlier), 'tools')} of an earlier file; --json has them."
-        out.print(_text((told, "dim")))
+        told = f"{format_total(len(earlier), 'tools')} of an earlier file; --json has them."
+        out.print(_assemble_text((told, "dim")))
 
 
-def _calls(tools: Sequence[Row]) -> Table:
+def _build_calls_table(tools: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("tool", no_wrap=True)
     for column in ("calls", "errors", "mean ms", "longest ms", "last called"):
@@ -298,7 +313,7 @@ def _calls(tools: Sequence[Row]) -> Table:
     for tool in tools:
         counts = (f"{tool[name]:,}" for name in ("calls", "errors"))
         times = (f"{tool[name]:,.1f}" for name in ("mean_ms", "longest_ms"))
-        last = ago(parsed(tool["last_at"]), now())
+        last = format_ago(parse_time(tool["last_at"]), read_clock())
         table.add_row(Text(str(tool["tool"])), *counts, *times, last)
     return table
 
@@ -309,32 +324,32 @@ def _print_state(out: Console, told: Row) -> None:
     storage: Row = told.get("storage") or {}
     connection: Row = told["connection"]
     embeddings: Row = storage.get("embeddings") or {}
-    _heading(out, "State")
-    queue = f"{counted(waiting, 'texts')} to be embedded; `everkept index` does it now"
+    _print_heading(out, "State")
+    queue = f"{format_total(waiting, 'texts')} to be embedded; `everkept index` does it now"
     facts = {
-        "engine": _told_of_engine(told),
+        "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
         "left": "\n".join(
             f"{left.sentence} {left.hint}."
-            for left in (Left(**each) for each in told.get("left_elsewhere", ()))
+            for left in (StrandedWrites(**each) for each in told.get("left_elsewhere", ()))
         ),
-        "data": f"{told['data_dir']} ({_files(told['files']) or 'nothing yet'})",
-        **_told_of_team(told.get("team") or {}),
+        "data": f"{told['data_dir']} ({_format_files(told['files']) or 'nothing yet'})",
+        **_format_team(told.get("team") or {}),
         "meaning": queue if waiting else "all texts are embedded",
         "model": str(embeddings.get("problem") or ""),
-        "hooks": _told_of_hooks(hooks),
+        "hooks": _format_hooks(hooks),
     }
-    out.print(_facts(facts))
+    out.print(_build_facts_table(facts))
 
 
-def _told_of_engine(told: Row) -> str:
+def _format_engine(told: Row) -> str:
     """Nothing of SQLite in its files, which is what nearly everybody has and never is away."""
     connection: Row = told["connection"]
     engine, mode = connection.get("engine", "sqlite"), connection.get("mode", "")
     if engine == "sqlite":
         return ""
     place = f" at {connection['path']}" if connection.get("path") else ""
-    parts = ["in memory" if engine == "memory" else title_of(engine)]
+    parts = ["in memory" if engine == "memory" else get_title(engine)]
     parts[0] += f" ({mode}){place}"
     if connection.get("since"):
         parts[0] += " cannot be reached"
@@ -343,34 +358,34 @@ def _told_of_engine(told: Row) -> str:
     elif connection.get("status") == "reconnecting":
         parts.append("what was written before is being brought over")
     if waiting := connection.get("waiting_writes"):
-        parts.append(f"{counted(waiting, 'writes')} waiting here")
+        parts.append(f"{format_total(waiting, 'writes')} waiting here")
     if kept := cast(Sequence[str], told.get("copies_kept", ())):
         places = " and ".join(kept)
         parts.append(f"it came back with less than it had, which is kept in {places}")
     if aside := connection.get("writes_set_aside"):
-        parts.append(f"{counted(aside, 'writes')} set aside, see `everkept journal`")
+        parts.append(f"{format_total(aside, 'writes')} set aside, see `everkept journal`")
     return "; ".join(parts)
 
 
-def _told_of_team(team: Row) -> dict[str, str]:
+def _format_team(team: Row) -> dict[str, str]:
     """Nothing where it is one person's."""
     told: dict[str, str] = {}
-    known = [counted(team.get("users", 0), "users")] * bool(team.get("users"))
-    known += [counted(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
+    known = [format_total(team.get("users", 0), "users")] * bool(team.get("users"))
+    known += [format_total(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
     if known:
         told["accounts"] = f"{' and '.join(known)}; `everkept account list` names them"
     if log := team.get("access_log"):
-        told["access"] = f"log of {size(team['access_log_bytes'])} in {log}"
+        told["access"] = f"log of {format_size(team['access_log_bytes'])} in {log}"
     elif known:
         told["access"] = "no log here: each server keeps its own, in its data folder"
     if peers := team.get("peers"):
-        told["peers"] = f"{counted(peers, 'servers')} to ask; `everkept peer check` tries them"
+        told["peers"] = f"{format_total(peers, 'servers')} to ask; `everkept peer check` tries them"
     if problem := team.get("problem"):
         told["peers"] = str(problem)
     return told
 
 
-def _facts(facts: Mapping[str, str]) -> Table:
+def _build_facts_table(facts: Mapping[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -380,54 +395,56 @@ def _facts(facts: Mapping[str, str]) -> Table:
     return table
 
 
-def _told_of_hooks(hooks: Row) -> str:
+def _format_hooks(hooks: Row) -> str:
     parts = ["on" if hooks["enabled"] else "off in the settings"]
     if hooks["waiting"]:
-        parts.append(f"{counted(hooks['waiting'], 'sessions')} to be taken in")
+        parts.append(f"{format_total(hooks['waiting'], 'sessions')} to be taken in")
     if hooks["failed"]:
-        parts.append(f"{counted(hooks['failed'], 'sessions')} could not be taken in")
+        parts.append(f"{format_total(hooks['failed'], 'sessions')} could not be taken in")
     if fault := cast(Row | None, hooks.get("last_fault")):
         parts.append(f"last fault {fault['at']} in {fault['event']}: {fault['reason']}")
     return "; ".join(parts)
 
 
-def _files(files: Sequence[Row]) -> str:
+def _format_files(files: Sequence[Row]) -> str:
     """Single files by name, and folders by their sum, with what is not clear from their name."""
     sizes: dict[str, int] = {}
     for file in files:
         name, slash, _ = str(file["file"]).partition("/")
         sizes[name + slash] = sizes.get(name + slash, 0) + int(file["size_bytes"])
     return ", ".join(
-        f"{name}{MEANT.get(name, '')} {size(count)}" for name, count in sizes.items() if count
+        f"{name}{FOLDER_NOTES.get(name, '')} {format_size(count)}"
+        for name, count in sizes.items()
+        if count
     )
 
 
-def counted(count: int, noun: str) -> str:
+def format_total(count: int, noun: str) -> str:
     """`1 memory`, `2 memories`."""
     if count == 1:
         noun = noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")
     return f"{count:,} {noun}"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     amount, unit = float(count), 0
-    while amount >= 1000 and unit < len(UNITS) - 1:
+    while amount >= 1000 and unit < len(SIZE_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
     return (
-        f"{amount:,.0f} {UNITS[unit]}"
+        f"{amount:,.0f} {SIZE_UNITS[unit]}"
         if unit == 0 or amount >= 100
-        else f"{amount:.1f} {UNITS[unit]}"
+        else f"{amount:.1f} {SIZE_UNITS[unit]}"
     )
 
 
-def _count(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _heading(out: Console, title: str) -> None:
+def _print_heading(out: Console, title: str) -> None:
     out.print(Text(title, style="bold"))
 
 
-def _text(*parts: str | tuple[str, str]) -> Text:
+def _assemble_text(*parts: str | tuple[str, str]) -> Text:
     """Stored text is data: what looks like markup in it is shown, not obeyed."""
     return Text.assemble(*parts)

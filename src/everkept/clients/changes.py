@@ -7,163 +7,167 @@ from pathlib import Path
 from typing import Any
 
 from everkept.clients.config_files import (
-    NOTHING,
-    Held,
-    Unfitting,
+    EMPTY_CONTENT,
+    ConfigFileContent,
+    UnexpectedShape,
     back_up,
-    backups,
     is_same,
-    read,
-    remove,
-    replace,
+    list_backups,
+    read_config_file,
+    remove_config_file,
+    replace_config_file,
 )
-from everkept.clients.entries import NotOurs, Part
+from everkept.clients.entries import ConfigPart, NameTaken
 from everkept.clients.jsonc import NotJson
 from everkept.clients.toml_text import NotToml
-from everkept.core.secrets import masked
+from everkept.core.secrets import mask_text
 from everkept.errors import Conflict, EverkeptError, Refused
 from everkept.values import Value
 
-_AROUND = 3  # lines that are shown before and after a change
-_LONGEST_LINE = 500
-_BESIDE = 40  # characters that are shown before and after a change within a longer line
+_CONTEXT_LINES = 3  # lines that are shown before and after a change
+_MAX_LINE_CHARACTERS = 500
+_CONTEXT_CHARACTERS = 40  # characters that are shown before and after a change within a longer line
 
 
-class Change(Value):
+class ConfigChange(Value):
     """What is to become of a file; `before` is None where it is not there yet."""
 
-    part: Part
-    before: Held | None
+    part: ConfigPart
+    before: ConfigFileContent | None
     text: str
 
     @property
     def is_needed(self) -> bool:
-        return self.text != (self.before or NOTHING).text
+        return self.text != (self.before or EMPTY_CONTENT).text
 
     @property
     def diff(self) -> str:
         """As a person reads it; what looks like a password in it is masked."""
-        old, new = (self.before or NOTHING).text, self.text
-        lines = list(_difference(old.splitlines(), new.splitlines()))
-        if any(len(line) > _LONGEST_LINE and line[0] in "+-" for line in lines):
-            lines = _difference_of_long_lines(old, new)
-        return "\n".join(masked(line)[0][:_LONGEST_LINE] for line in lines)
+        old, new = (self.before or EMPTY_CONTENT).text, self.text
+        lines = list(_diff_lines(old.splitlines(), new.splitlines()))
+        if any(len(line) > _MAX_LINE_CHARACTERS and line[0] in "+-" for line in lines):
+            lines = _diff_long_lines(old, new)
+        return "\n".join(mask_text(line)[0][:_MAX_LINE_CHARACTERS] for line in lines)
 
 
-class Done(Value):
+class AppliedChange(Value):
     file: Path
     backup: Path | None  # None for a file that is new
 
 
-def planned(part: Part) -> Change:
+def plan_setup(part: ConfigPart) -> ConfigChange:
     """How the file looks with what is ours. Refused where it cannot take it."""
-    held = read(part.file)
-    before = held or NOTHING
+    held = read_config_file(part.file)
+    before = held or EMPTY_CONTENT
     try:
-        values = part.editor.parsed(before.text)
-        text = part.put(before.text)
+        values = part.editor.parse_text(before.text)
+        text = part.insert(before.text)
         _require_sound(part, values, text, is_in=True)
-    except (NotJson, NotToml, Unfitting, NotOurs) as error:
-        raise _refusal(part, error) from error
-    return Change(part, held, text)
+    except (NotJson, NotToml, UnexpectedShape, NameTaken) as error:
+        raise _build_refusal(part, error) from error
+    return ConfigChange(part, held, text)
 
 
-def undone(part: Part, copies: Path | None = None) -> Change:
+def plan_removal(part: ConfigPart, copies: Path | None = None) -> ConfigChange:
     """How the file looks without what is ours; `copies` as in `made`."""
-    held = read(part.file)
-    before = held or NOTHING
+    held = read_config_file(part.file)
+    before = held or EMPTY_CONTENT
     try:
-        values = part.editor.parsed(before.text)
-        if not part.is_in(values):
-            return Change(part, held, before.text)
-        left = part.taken(before.text)
-        as_it_was = _as_it_was(part, left, copies)
+        values = part.editor.parse_text(before.text)
+        if not part.is_present(values):
+            return ConfigChange(part, held, before.text)
+        left = part.remove(before.text)
+        as_it_was = _find_original(part, left, copies)
         text = left if as_it_was is None else as_it_was
         _require_sound(part, values, text, is_in=False)
-    except (NotJson, NotToml, Unfitting) as error:
-        raise _refusal(part, error) from error
-    return Change(part, held, text)
+    except (NotJson, NotToml, UnexpectedShape) as error:
+        raise _build_refusal(part, error) from error
+    return ConfigChange(part, held, text)
 
 
-def made(
-    parts: Sequence[Part], moment: str, *, undo: bool, copies: Path | None = None
-) -> list[Done]:
+def apply_changes(
+    parts: Sequence[ConfigPart], moment: str, *, undo: bool, copies: Path | None = None
+) -> list[AppliedChange]:
     """Makes the changes, all or none, of what the files hold at this moment.
 
     `copies` is the folder for copies of files that a project shares; a user's own lie beside them.
     """
-    finished: list[tuple[Change, Done]] = []
+    finished: list[tuple[ConfigChange, AppliedChange]] = []
     try:
         for part in parts:
-            change = undone(part, copies) if undo else planned(part)
+            change = plan_removal(part, copies) if undo else plan_setup(part)
             if change.is_needed:
-                finished.append((change, _made(change, moment, copies)))
+                finished.append((change, _apply_change(change, moment, copies)))
     except EverkeptError:
         for change, done in reversed(finished):
-            _take_back(change, done)
+            _revert_change(change, done)
         raise
     return [done for _, done in finished]
 
 
-def _made(change: Change, moment: str, copies: Path | None) -> Done:
+def _apply_change(change: ConfigChange, moment: str, copies: Path | None) -> AppliedChange:
     file, held = change.part.file, change.before
     backup = None if held is None else back_up(file, held.raw, moment, copies)
     try:
-        if read(file) != held:
+        if read_config_file(file) != held:
             raise Conflict(f"{file} was changed at this moment.", hint="Try again.")
-        content = (held or NOTHING).with_text(change.text)
-        replace(file, content, is_shared=copies is not None)
+        content = (held or EMPTY_CONTENT).encode_text(change.text)
+        replace_config_file(file, content, is_shared=copies is not None)
     except EverkeptError:
         if backup is not None:
-            remove(backup)
+            remove_config_file(backup)
         raise
-    return Done(file, backup)
+    return AppliedChange(file, backup)
 
 
-def _take_back(change: Change, done: Done) -> None:
+def _revert_change(change: ConfigChange, done: AppliedChange) -> None:
     if change.before is None:
-        remove(done.file)
+        remove_config_file(done.file)
     else:
-        replace(done.file, change.before.raw)
+        replace_config_file(done.file, change.before.raw)
     if done.backup is not None:
-        remove(done.backup)
+        remove_config_file(done.backup)
 
 
-def _as_it_was(part: Part, left: str, copies: Path | None) -> str | None:
+def _find_original(part: ConfigPart, left: str, copies: Path | None) -> str | None:
     """The newest copy without ours, if it comes to what is left now, down to the comments.
 
     What is empty tells nobody whether it was so before; a copy does.
     """
-    for copy in backups(part.file, copies):
+    for copy in list_backups(part.file, copies):
         try:
-            held = read(copy)
-            if held is None or part.is_in(part.editor.parsed(held.text)):
+            held = read_config_file(copy)
+            if held is None or part.is_present(part.editor.parse_text(held.text)):
                 continue
-            come_to = part.taken(part.put(held.text))
-            values = [part.editor.parsed(text) for text in (come_to, left)]
-        except (EverkeptError, NotJson, NotToml, Unfitting, NotOurs):
+            come_to = part.remove(part.insert(held.text))
+            values = [part.editor.parse_text(text) for text in (come_to, left)]
+        except (EverkeptError, NotJson, NotToml, UnexpectedShape, NameTaken):
             continue
-        return held.text if _squeezed(come_to) == _squeezed(left) and is_same(*values) else None
+        return (
+            held.text
+            if _remove_whitespace(come_to) == _remove_whitespace(left) and is_same(*values)
+            else None
+        )
     return None
 
 
-def _squeezed(text: str) -> str:
+def _remove_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
-def _require_sound(part: Part, values: Any, text: str, *, is_in: bool) -> None:
+def _require_sound(part: ConfigPart, values: Any, text: str, *, is_in: bool) -> None:
     """The text must say what the values did, except for what is ours."""
     try:
-        changed = part.editor.parsed(text)
-        is_sound = part.is_in(changed) == is_in
-        is_sound = is_sound and is_same(part.others(values), part.others(changed))
+        changed = part.editor.parse_text(text)
+        is_sound = part.is_present(changed) == is_in
+        is_sound = is_sound and is_same(part.exclude_ours(values), part.exclude_ours(changed))
     except (NotJson, NotToml):
         is_sound = False
     if not is_sound:
-        raise Unfitting("it is written in a way that leaves no room for an entry")
+        raise UnexpectedShape("it is written in a way that leaves no room for an entry")
 
 
-def _refusal(part: Part, error: Exception) -> Refused:
+def _build_refusal(part: ConfigPart, error: Exception) -> Refused:
     if isinstance(error, NotJson | NotToml):
         return Refused(
             f"{part.file} cannot be read ({error}). Nothing was changed.",
@@ -171,7 +175,7 @@ def _refusal(part: Part, error: Exception) -> Refused:
             file=str(part.file),
         )
     hint = "--print shows what to paste by hand."
-    if isinstance(error, NotOurs):
+    if isinstance(error, NameTaken):
         hint = f"--force replaces it; {hint}"
     return Refused(
         f"{part.file} cannot be changed: {error}. Nothing was changed.",
@@ -180,14 +184,14 @@ def _refusal(part: Part, error: Exception) -> Refused:
     )
 
 
-def _difference(old: list[str], new: list[str]) -> Iterator[str]:
+def _diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
     """Only what lies between the first and the last change is compared: files may be large."""
-    same = _same_at_start(old, new)
+    same = _count_common_prefix(old, new)
     rest = min(len(old), len(new)) - same
-    same_after = min(_same_at_start(old[::-1], new[::-1]), rest)
-    start = max(same - _AROUND, 0)
-    ends = [max(len(lines) - same_after + _AROUND, 0) for lines in (old, new)]
-    lines = unified_diff(old[start : ends[0]], new[start : ends[1]], lineterm="", n=_AROUND)
+    same_after = min(_count_common_prefix(old[::-1], new[::-1]), rest)
+    start = max(same - _CONTEXT_LINES, 0)
+    ends = [max(len(lines) - same_after + _CONTEXT_LINES, 0) for lines in (old, new)]
+    lines = unified_diff(old[start : ends[0]], new[start : ends[1]], lineterm="", n=_CONTEXT_LINES)
     for line in lines:
         if line.startswith("@@"):
             first = int(line.split()[2].lstrip("+").split(",")[0])
@@ -196,11 +200,11 @@ def _difference(old: list[str], new: list[str]) -> Iterator[str]:
             yield line
 
 
-def _difference_of_long_lines(old: str, new: str) -> list[str]:
+def _diff_long_lines(old: str, new: str) -> list[str]:
     """Of a file that is one line only the place of the change, or nobody could read it."""
-    same = _same_at_start(old, new)
-    same_after = min(_same_at_start(old[::-1], new[::-1]), min(len(old), len(new)) - same)
-    begin = max(same - _BESIDE, 0)
+    same = _count_common_prefix(old, new)
+    same_after = min(_count_common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - same)
+    begin = max(same - _CONTEXT_CHARACTERS, 0)
     return [
         f"{sign}{line}"
         for sign, text in (("-", old), ("+", new))
@@ -208,6 +212,6 @@ def _difference_of_long_lines(old: str, new: str) -> list[str]:
     ]
 
 
-def _same_at_start(one: Sequence[str], other: Sequence[str]) -> int:
+def _count_common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

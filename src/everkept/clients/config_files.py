@@ -16,35 +16,35 @@ from everkept.errors import (
     Refused,
     StorageFull,
     Unavailable,
-    visible,
+    escape_name,
 )
 from everkept.values import Value
 
 Key = str | int
 
 
-class Unfitting(ValueError):
+class UnexpectedShape(ValueError):
     """The file can be read, but what we have to say has no place in it."""
 
 
-def shown_path(path: Sequence[Key]) -> str:
+def format_key_path(path: Sequence[Key]) -> str:
     return ".".join(str(key) for key in path)
 
 
 def as_object(value: Any, path: Sequence[Key] = ()) -> Mapping[str, Any]:
     """Unfitting where it is none; `path` says where it stands."""
     if not isinstance(value, Mapping):
-        raise Unfitting(f"{shown_path(path) or 'the whole file'} is no object")
+        raise UnexpectedShape(f"{format_key_path(path) or 'the whole file'} is no object")
     return cast(Mapping[str, Any], value)
 
 
 def as_list(value: Any, path: Sequence[Key]) -> list[Any]:
     if not isinstance(value, list):
-        raise Unfitting(f"{shown_path(path)} is no list")
+        raise UnexpectedShape(f"{format_key_path(path)} is no list")
     return cast(list[Any], value)
 
 
-def with_filled(values: Any, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def with_entry(values: Any, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     """The values with another one of that name, or without one where it would be empty."""
     rest = {key: item for key, item in as_object(values).items() if key != name}
     return {**rest, name: value} if value else rest
@@ -61,14 +61,14 @@ def is_same(one: Any, other: Any) -> bool:
     return repr(cast(object, one)) == repr(cast(object, other))
 
 
-Scope = Literal["user", "project"]
-Syntax = Literal["json", "toml"]
+ConfigScope = Literal["user", "project"]
+ConfigSyntax = Literal["json", "toml"]
 
 CLAUDE_CODE = "claude-code"
 CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf")
 
 
-class Places(Value):
+class ClientEnvironment(Value):
     """What decides where files are. `platform` as in `sys.platform`; `project` is its folder.
 
     `launchers` as in `programs.arguments`, for whoever looks into the files.
@@ -81,7 +81,7 @@ class Places(Value):
     launchers: Collection[str] = ()
 
 
-class Client(Value):
+class ClientProgram(Value):
     """A program that starts MCP servers, and the files that tell it which."""
 
     name: str
@@ -91,16 +91,16 @@ class Client(Value):
     check: str  # how its user sees that it works
     project_file: Path | None = None
     servers: str = "mcpServers"  # the table of servers in the file
-    syntax: Syntax = "json"
+    syntax: ConfigSyntax = "json"
     names_transport: bool = False  # an entry says that it is of the type `stdio`
     user_hooks_file: Path | None = None
     project_hooks_file: Path | None = None
 
     @property
     def is_installed(self) -> bool:
-        return any(_is_there(sign) for sign in self.signs)
+        return any(_exists(sign) for sign in self.signs)
 
-    def file(self, scope: Scope) -> Path:
+    def get_file(self, scope: ConfigScope) -> Path:
         """InvalidInput for a client that has no file in its projects."""
         if scope == "user":
             return self.user_file
@@ -113,24 +113,24 @@ class Client(Value):
             )
         return self.project_file
 
-    def hooks_file(self, scope: Scope) -> Path | None:
+    def get_hooks_file(self, scope: ConfigScope) -> Path | None:
         return self.user_hooks_file if scope == "user" else self.project_hooks_file
 
 
-def clients(places: Places) -> list[Client]:
+def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
     """In the order of their names."""
-    applications = _applications(places)
+    applications = _get_applications_folder(places)
     return [
-        _claude_code(places),
-        Client(
+        _build_claude_code(places),
+        ClientProgram(
             "claude-desktop",
             "Claude Desktop",
             signs=(applications / "Claude",),
             user_file=applications / "Claude" / "claude_desktop_config.json",
             check="Quit Claude Desktop and start it again; Settings > Developer lists everkept.",
         ),
-        _codex(places),
-        Client(
+        _build_codex(places),
+        ClientProgram(
             "cursor",
             "Cursor",
             signs=(places.home / ".cursor", applications / "Cursor"),
@@ -138,8 +138,8 @@ def clients(places: Places) -> list[Client]:
             project_file=places.project / ".cursor" / "mcp.json",
             check="Restart Cursor; its settings for MCP list everkept with its tools.",
         ),
-        _gemini(places),
-        Client(
+        _build_gemini(places),
+        ClientProgram(
             "vscode",
             "VS Code",
             signs=(applications / "Code",),
@@ -149,7 +149,7 @@ def clients(places: Places) -> list[Client]:
             names_transport=True,
             check="In VS Code run the command `MCP: List Servers`; it shows everkept.",
         ),
-        Client(
+        ClientProgram(
             "windsurf",
             "Windsurf",
             signs=(places.home / ".codeium" / "windsurf",),
@@ -159,8 +159,8 @@ def clients(places: Places) -> list[Client]:
     ]
 
 
-def client_named(name: str, places: Places) -> Client:
-    for client in clients(places):
+def get_client(name: str, places: ClientEnvironment) -> ClientProgram:
+    for client in list_clients(places):
         if client.name == name:
             return client
     raise InvalidInput(
@@ -172,12 +172,12 @@ def client_named(name: str, places: Places) -> Client:
     )
 
 
-def _claude_code(places: Places) -> Client:
-    named = _named(places.environment, "CLAUDE_CONFIG_DIR")
+def _build_claude_code(places: ClientEnvironment) -> ClientProgram:
+    named = _get_variable_path(places.environment, "CLAUDE_CONFIG_DIR")
     folder = named or places.home / ".claude"
     # Beside its folder, unless a variable names the folder: then inside it.
     file = (named or places.home) / ".claude.json"
-    return Client(
+    return ClientProgram(
         CLAUDE_CODE,
         "Claude Code",
         signs=(folder, file),
@@ -191,9 +191,9 @@ def _claude_code(places: Places) -> Client:
     )
 
 
-def _codex(places: Places) -> Client:
-    folder = _named(places.environment, "CODEX_HOME") or places.home / ".codex"
-    return Client(
+def _build_codex(places: ClientEnvironment) -> ClientProgram:
+    folder = _get_variable_path(places.environment, "CODEX_HOME") or places.home / ".codex"
+    return ClientProgram(
         "codex",
         "Codex",
         signs=(folder,),
@@ -205,9 +205,9 @@ def _codex(places: Places) -> Client:
     )
 
 
-def _gemini(places: Places) -> Client:
-    folder = (_named(places.environment, "GEMINI_CLI_HOME") or places.home) / ".gemini"
-    return Client(
+def _build_gemini(places: ClientEnvironment) -> ClientProgram:
+    folder = (_get_variable_path(places.environment, "GEMINI_CLI_HOME") or places.home) / ".gemini"
+    return ClientProgram(
         "gemini",
         "Gemini CLI",
         signs=(folder,),
@@ -217,16 +217,18 @@ def _gemini(places: Places) -> Client:
     )
 
 
-def _applications(places: Places) -> Path:
+def _get_applications_folder(places: ClientEnvironment) -> Path:
     """The folder in which programs with windows keep theirs."""
     if places.platform == "win32":
-        return _named(places.environment, "APPDATA") or places.home / "AppData" / "Roaming"
+        return (
+            _get_variable_path(places.environment, "APPDATA") or places.home / "AppData" / "Roaming"
+        )
     if places.platform == "darwin":
         return places.home / "Library" / "Application Support"
-    return _named(places.environment, "XDG_CONFIG_HOME") or places.home / ".config"
+    return _get_variable_path(places.environment, "XDG_CONFIG_HOME") or places.home / ".config"
 
 
-def _named(environment: Mapping[str, str], variable: str) -> Path | None:
+def _get_variable_path(environment: Mapping[str, str], variable: str) -> Path | None:
     value = environment.get(variable, "").strip()
     if not value:
         return None
@@ -237,64 +239,68 @@ def _named(environment: Mapping[str, str], variable: str) -> Path | None:
         return path.absolute()
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:  # in a folder that may not be looked into
         return False
 
 
-BACKUP = ".everkept-backup-"
-_ANYONE_READS = 0o644
-_MARK = "\ufeff"  # which some editors of Windows put before a text
+BACKUP_INFIX = ".everkept-backup-"
+_SHARED_FILE_MODE = 0o644
+_BYTE_ORDER_MARK = "\ufeff"  # which some editors of Windows put before a text
 
 
-class Held(Value):
+class ConfigFileContent(Value):
     """What a file holds; `text` without the mark that may stand before it."""
 
     raw: bytes
     text: str
     has_mark: bool
 
-    def with_text(self, text: str) -> bytes:
-        return (_MARK if self.has_mark else "").encode("utf-8") + text.encode("utf-8")
+    def encode_text(self, text: str) -> bytes:
+        return (_BYTE_ORDER_MARK if self.has_mark else "").encode("utf-8") + text.encode("utf-8")
 
 
-NOTHING = Held(b"", "", has_mark=False)
+EMPTY_CONTENT = ConfigFileContent(b"", "", has_mark=False)
 
 
-def read(file: Path) -> Held | None:
+def read_config_file(file: Path) -> ConfigFileContent | None:
     """None where there is no file. Refused for what is no file of text, and may not be read."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise Refused(f"{_shown(file)} is no file.", hint="Move it away, then try again.")
+            raise Refused(f"{_format_path(file)} is no file.", hint="Move it away, then try again.")
         raw = file.read_bytes()
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise Refused(f"{_shown(file)} cannot be there: a folder above it is a file.") from error
+        raise Refused(
+            f"{_format_path(file)} cannot be there: a folder above it is a file."
+        ) from error
     except OSError as error:
-        raise _failure(error, file, "read") from error
+        raise _build_error(error, file, "read") from error
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Refused(
-            f"{_shown(file)} is no text in UTF-8.", hint="Store it as UTF-8, then try again."
+            f"{_format_path(file)} is no text in UTF-8.", hint="Store it as UTF-8, then try again."
         ) from error
-    return Held(raw, text.removeprefix(_MARK), text.startswith(_MARK))
+    return ConfigFileContent(
+        raw, text.removeprefix(_BYTE_ORDER_MARK), text.startswith(_BYTE_ORDER_MARK)
+    )
 
 
-def replace(file: Path, content: bytes, *, is_shared: bool = False) -> None:
+def replace_config_file(file: Path, content: bytes, *, is_shared: bool = False) -> None:
     """In one step, through links, with the permissions that it has.
 
     A new file is its owner's alone unless it `is_shared`, and so is a folder for it.
     """
     try:
         target = Path(os.path.realpath(file))
-        about = _about(target)
+        about = _find_stat(target)
         if about is not None and not about.st_mode & stat.S_IWUSR:
             raise ReadOnly(
-                f"{_shown(file)} may not be changed: it is read-only.",
+                f"{_format_path(file)} may not be changed: it is read-only.",
                 hint="Look at its permissions.",
             )
         if is_shared:
@@ -302,21 +308,21 @@ def replace(file: Path, content: bytes, *, is_shared: bool = False) -> None:
         else:
             disk.make_folder(target.parent)
         if about is None:
-            mode = _ANYONE_READS if is_shared else disk.PRIVATE_FILE
+            mode = _SHARED_FILE_MODE if is_shared else disk.PRIVATE_FILE
             disk.replace(target, content, mode=mode)
         else:
             # Under sudo the file would belong to root, and its client could not write it again.
             owner = about.st_uid, about.st_gid
             disk.replace(target, content, mode=stat.S_IMODE(about.st_mode), owner=owner)
     except OSError as error:
-        raise _failure(error, file, "written") from error
+        raise _build_error(error, file, "written") from error
 
 
-def remove(file: Path) -> None:
+def remove_config_file(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
-        raise _failure(error, file, "removed") from error
+        raise _build_error(error, file, "removed") from error
 
 
 def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None) -> Path:
@@ -325,13 +331,13 @@ def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None)
     In the folder `copies` where one is given, and its owner's alone then: what lies in a project
     is committed easily, and a configuration may hold others' passwords.
     """
-    folder = _folder_of_copies(file, copies)
+    folder = _get_backup_folder(file, copies)
     try:
         mode = disk.PRIVATE_FILE if copies else stat.S_IMODE(file.stat().st_mode)
         disk.make_folder(folder)
         number = 1
         while True:
-            name = f"{file.name}{BACKUP}{moment}" + (f"-{number}" if number > 1 else "")
+            name = f"{file.name}{BACKUP_INFIX}{moment}" + (f"-{number}" if number > 1 else "")
             copy = folder / name
             try:
                 disk.create(copy, content, mode=mode)
@@ -340,21 +346,21 @@ def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None)
             else:
                 return copy
     except OSError as error:
-        raise _failure(error, file, "copied") from error
+        raise _build_error(error, file, "copied") from error
 
 
-def backups(file: Path, copies: Path | None = None) -> list[Path]:
+def list_backups(file: Path, copies: Path | None = None) -> list[Path]:
     """The copies that were made of a file, the newest first."""
-    folder = _folder_of_copies(file, copies)
+    folder = _get_backup_folder(file, copies)
     try:
         names = [path.name for path in folder.iterdir()]
     except OSError:
         return []
-    ours = sorted(name for name in names if name.startswith(f"{file.name}{BACKUP}"))
+    ours = sorted(name for name in names if name.startswith(f"{file.name}{BACKUP_INFIX}"))
     return [folder / name for name in reversed(ours)]
 
 
-def _folder_of_copies(file: Path, copies: Path | None) -> Path:
+def _get_backup_folder(file: Path, copies: Path | None) -> Path:
     """One for each folder that files are copied from: many files have the same name."""
     if copies is None:
         return file.parent
@@ -363,16 +369,16 @@ def _folder_of_copies(file: Path, copies: Path | None) -> Path:
     return copies / f"{Path(origin).name.strip('.')[:40]}-{digest}"
 
 
-def _about(path: Path) -> os.stat_result | None:
+def _find_stat(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except FileNotFoundError:
         return None
 
 
-def _failure(error: OSError, file: Path, verb: str) -> EverkeptError:
+def _build_error(error: OSError, file: Path, verb: str) -> EverkeptError:
     reason = error.strerror or type(error).__name__
-    message = f"{_shown(file)} could not be {verb}: {reason}."
+    message = f"{_format_path(file)} could not be {verb}: {reason}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(message, hint="Make room, then try again.")
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
@@ -383,5 +389,5 @@ def _failure(error: OSError, file: Path, verb: str) -> EverkeptError:
     return Unavailable(message)
 
 
-def _shown(file: Path) -> str:
-    return visible(str(file))
+def _format_path(file: Path) -> str:
+    return escape_name(str(file))

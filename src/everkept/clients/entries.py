@@ -7,131 +7,131 @@ from typing import Any, Literal, Protocol, cast
 from everkept.clients import jsonc, toml_text
 from everkept.clients.config_files import (
     CLAUDE_CODE,
-    Client,
+    ClientEnvironment,
+    ClientProgram,
+    ConfigSyntax,
     Key,
-    Places,
-    Syntax,
-    Unfitting,
+    UnexpectedShape,
     as_list,
     as_object,
-    clients,
-    read,
-    shown_path,
-    with_filled,
+    format_key_path,
+    list_clients,
+    read_config_file,
+    with_entry,
 )
 from everkept.clients.jsonc import NotJson
 from everkept.clients.programs import (
-    HOOK,
-    SERVE,
-    arguments,
+    HOOK_VERB,
+    SERVE_VERB,
+    find_arguments,
+    find_option,
+    get_command_words,
+    get_program,
+    is_available,
     is_ours,
     is_program,
-    is_there,
-    option,
-    started,
-    words_of,
-    words_of_line,
+    split_line,
 )
 from everkept.clients.toml_text import NotToml
 from everkept.errors import EverkeptError
 from everkept.values import Value, replace
 
-PLUGIN = "everkept"  # before the `@` and the name of its marketplace
+PLUGIN_NAME = "everkept"  # before the `@` and the name of its marketplace
 
 
-def installed_plugin(settings_file: Path) -> str | None:
+def find_plugin(settings_file: Path) -> str | None:
     """Its full name, unless it is switched off; a file that cannot be read says nothing."""
-    enabled = _names(settings_file, "enabledPlugins")
-    installed = _names(settings_file.parent / "plugins" / "installed_plugins.json", "plugins")
+    enabled = _read_names(settings_file, "enabledPlugins")
+    installed = _read_names(settings_file.parent / "plugins" / "installed_plugins.json", "plugins")
     for name in (*enabled, *installed):
-        if name.split("@")[0] == PLUGIN and enabled.get(name) is not False:
+        if name.split("@")[0] == PLUGIN_NAME and enabled.get(name) is not False:
             return name
     return None
 
 
-def _names(file: Path, key: str) -> dict[str, Any]:
+def _read_names(file: Path, key: str) -> dict[str, Any]:
     try:
-        held = read(file)
-        values: object = jsonc.parsed(held.text) if held else {}
+        held = read_config_file(file)
+        values: object = jsonc.parse_text(held.text) if held else {}
     except (EverkeptError, NotJson):
         return {}
     listed = cast(dict[str, Any], values).get(key) if isinstance(values, dict) else None
     return cast(dict[str, Any], listed) if isinstance(listed, dict) else {}
 
 
-SERVER = "everkept"  # the name of our entry among the servers
+SERVER_NAME = "everkept"  # the name of our entry among the servers
 
 
-class Editor(Protocol):
+class ConfigEditor(Protocol):
     """One syntax of configuration files; the modules `jsonc` and `toml_text`."""
 
-    def parsed(self, text: str) -> Any: ...
+    def parse_text(self, text: str) -> Any: ...
     def with_value(self, text: str, path: Sequence[Any], value: Any) -> str: ...
-    def without(self, text: str, path: Sequence[Any]) -> str: ...
+    def remove_value(self, text: str, path: Sequence[Any]) -> str: ...
 
 
-EDITORS: Mapping[Syntax, Editor] = {"json": jsonc, "toml": toml_text}
+EDITORS: Mapping[ConfigSyntax, ConfigEditor] = {"json": jsonc, "toml": toml_text}
 
 
-class Part(Protocol):
+class ConfigPart(Protocol):
     """What we have to say in one file."""
 
     @property
     def file(self) -> Path: ...
     @property
-    def editor(self) -> Editor: ...
+    def editor(self) -> ConfigEditor: ...
     @property
     def content(self) -> str:
         """What a person would paste."""
         ...
 
-    def put(self, text: str) -> str:
+    def insert(self, text: str) -> str:
         """With what is ours; NotOurs or Unfitting where there is no place for it."""
         ...
 
-    def taken(self, text: str) -> str:
+    def remove(self, text: str) -> str:
         """Without what is ours, and what is empty then."""
         ...
 
-    def others(self, values: Any) -> Any:
+    def exclude_ours(self, values: Any) -> Any:
         """What there is beside ours, without what is empty only because of us.
 
         Told by other signs than `is_in`, or a mistake of the one could not be noticed by the other.
         """
         ...
 
-    def is_in(self, values: Any) -> bool:
+    def is_present(self, values: Any) -> bool:
         """Whether something of ours is there."""
         ...
 
 
-class NotOurs(Exception):
+class NameTaken(Exception):
     """Something else has our name already."""
 
     def __init__(self, path: Sequence[Key], words: Sequence[str]) -> None:
         what = f"starts `{' '.join(words)}`" if words else "is something else"
-        super().__init__(f"{shown_path(path)} {what}")
+        super().__init__(f"{format_key_path(path)} {what}")
 
 
-class ServerPart(Value):
+class ServerConfigPart(Value):
     """Our entry among a client's servers. `force` replaces whatever has its name.
 
     `launchers` as in `programs.arguments`.
     """
 
     file: Path
-    client: Client
+    client: ClientProgram
     words: tuple[str, ...]
     force: bool = False
     launchers: Collection[str] = ()
 
     @property
-    def editor(self) -> Editor:
+    def editor(self) -> ConfigEditor:
         return EDITORS[self.client.syntax]
 
     @property
     def path(self) -> tuple[str, str]:
-        return self.client.servers, SERVER
+        return self.client.servers, SERVER_NAME
 
     @property
     def value(self) -> dict[str, Any]:
@@ -142,57 +142,63 @@ class ServerPart(Value):
     def content(self) -> str:
         return self.editor.with_value("", self.path, self.value)
 
-    def put(self, text: str) -> str:
-        servers = self._servers(self.editor.parsed(text))
-        old = servers.get(SERVER)
-        if is_ours(words_of(old), SERVE, self.launchers):
+    def insert(self, text: str) -> str:
+        servers = self._get_servers(self.editor.parse_text(text))
+        old = servers.get(SERVER_NAME)
+        if is_ours(get_command_words(old), SERVE_VERB, self.launchers):
             # What somebody added to our entry stays as it is.
             for name in ("command", "args"):
                 text = self.editor.with_value(text, (*self.path, name), self.value[name])
             return text
-        if SERVER in servers and not self.force:
-            raise NotOurs(self.path, words_of(old))
+        if SERVER_NAME in servers and not self.force:
+            raise NameTaken(self.path, get_command_words(old))
         return self.editor.with_value(text, self.path, self.value)
 
-    def taken(self, text: str) -> str:
-        if not self.is_in(self.editor.parsed(text)):
+    def remove(self, text: str) -> str:
+        if not self.is_present(self.editor.parse_text(text)):
             return text
-        text = self.editor.without(text, self.path)
-        if self.client.syntax == "json" and not self._servers(self.editor.parsed(text)):
-            text = self.editor.without(text, self.path[:1])
+        text = self.editor.remove_value(text, self.path)
+        if self.client.syntax == "json" and not self._get_servers(self.editor.parse_text(text)):
+            text = self.editor.remove_value(text, self.path[:1])
         return text
 
-    def others(self, values: Any) -> Any:
-        servers = {name: item for name, item in self._servers(values).items() if name != SERVER}
-        return with_filled(values, self.path[0], servers)
+    def exclude_ours(self, values: Any) -> Any:
+        servers = {
+            name: item for name, item in self._get_servers(values).items() if name != SERVER_NAME
+        }
+        return with_entry(values, self.path[0], servers)
 
-    def is_in(self, values: Any) -> bool:
-        return is_ours(words_of(self._servers(values).get(SERVER)), SERVE, self.launchers)
+    def is_present(self, values: Any) -> bool:
+        return is_ours(
+            get_command_words(self._get_servers(values).get(SERVER_NAME)),
+            SERVE_VERB,
+            self.launchers,
+        )
 
-    def _servers(self, values: Any) -> Mapping[str, Any]:
+    def _get_servers(self, values: Any) -> Mapping[str, Any]:
         return as_object(as_object(values).get(self.path[0], {}), self.path[:1])
 
 
-HOOKS = "hooks"
-TIMEOUT = 15  # seconds; a hook ends itself earlier
-_SHELLS = "Bash|PowerShell"
-_TOOLS = f"{_SHELLS}|Edit|MultiEdit|Write|NotebookEdit"
+HOOKS_KEY = "hooks"
+HOOK_TIMEOUT_SECONDS = 15  # seconds; a hook ends itself earlier
+_SHELL_MATCHER = "Bash|PowerShell"
+_TOOL_MATCHER = f"{_SHELL_MATCHER}|Edit|MultiEdit|Write|NotebookEdit"
 
 # Each event that we answer, and what its group says beside the hook.
-EVENTS: Mapping[str, Mapping[str, str]] = {
+HOOK_EVENTS: Mapping[str, Mapping[str, str]] = {
     "SessionStart": {},
     "UserPromptSubmit": {},
     "PreCompact": {},
     "SessionEnd": {},
-    "PostToolUse": {"matcher": _TOOLS},
-    "PostToolUseFailure": {"matcher": _SHELLS},
+    "PostToolUse": {"matcher": _TOOL_MATCHER},
+    "PostToolUseFailure": {"matcher": _SHELL_MATCHER},
 }
 # What would make something else of a hook of ours. One that is not waited for is called off when
 # the session ends, and may come behind a later one.
-_FORMER = ("args", "async")
+_OBSOLETE_KEYS = ("args", "async")
 
 
-class _Place(Value):
+class _HookPosition(Value):
     """Where a hook of ours stands; `is_alone` in its group."""
 
     event: str
@@ -202,10 +208,10 @@ class _Place(Value):
 
     @property
     def path(self) -> tuple[Key, ...]:
-        return HOOKS, self.event, self.group, HOOKS, self.number
+        return HOOKS_KEY, self.event, self.group, HOOKS_KEY, self.number
 
 
-class HooksPart(Value):
+class HooksConfigPart(Value):
     """Our hooks among others'; `line` gives what the shell runs at an event.
 
     `launchers` as in `programs.arguments`.
@@ -216,115 +222,119 @@ class HooksPart(Value):
     launchers: Collection[str] = ()
 
     @property
-    def editor(self) -> Editor:
+    def editor(self) -> ConfigEditor:
         return EDITORS["json"]
 
     @property
     def content(self) -> str:
-        return self.editor.with_value("", (HOOKS,), {name: [self._group(name)] for name in EVENTS})
+        return self.editor.with_value(
+            "", (HOOKS_KEY,), {name: [self._build_group(name)] for name in HOOK_EVENTS}
+        )
 
-    def put(self, text: str) -> str:
-        for event in EVENTS:
+    def insert(self, text: str) -> str:
+        for event in HOOK_EVENTS:
             text = self._with_hook(text, event)
         return text
 
-    def taken(self, text: str) -> str:
-        return _without_places(text, _places(jsonc.parsed(text), self.launchers))
+    def remove(self, text: str) -> str:
+        return _remove_positions(text, _find_positions(jsonc.parse_text(text), self.launchers))
 
-    def others(self, values: Any) -> Any:
-        hooks = dict(_hooks(values))
-        for event, groups in _our_events(values):
-            hooks[event] = _groups_of_others(groups, event, self.launchers)
+    def exclude_ours(self, values: Any) -> Any:
+        hooks = dict(_get_hooks(values))
+        for event, groups in _iterate_our_events(values):
+            hooks[event] = _exclude_our_hooks(groups, event, self.launchers)
             if not hooks[event]:
                 del hooks[event]
-        return with_filled(values, HOOKS, hooks)
+        return with_entry(values, HOOKS_KEY, hooks)
 
-    def is_in(self, values: Any) -> bool:
-        return bool(_places(values, self.launchers))
+    def is_present(self, values: Any) -> bool:
+        return bool(_find_positions(values, self.launchers))
 
     def _with_hook(self, text: str, event: str) -> str:
-        values = jsonc.parsed(text)
-        found = [place for place in _places(values, self.launchers) if place.event == event]
-        group = self._group(event)
+        values = jsonc.parse_text(text)
+        found = [place for place in _find_positions(values, self.launchers) if place.event == event]
+        group = self._build_group(event)
         if not found:
-            groups = as_list(_hooks(values).get(event, []), (HOOKS, event))
-            return jsonc.with_value(text, (HOOKS, event, len(groups)), group)
+            groups = as_list(_get_hooks(values).get(event, []), (HOOKS_KEY, event))
+            return jsonc.with_value(text, (HOOKS_KEY, event, len(groups)), group)
         first, *more = found
-        return self._renewed(_without_places(text, more), first, group)
+        return self._update_hook(_remove_positions(text, more), first, group)
 
-    def _renewed(self, text: str, place: _Place, group: Mapping[str, Any]) -> str:
+    def _update_hook(self, text: str, place: _HookPosition, group: Mapping[str, Any]) -> str:
         """Value by value: what somebody added to our hook stays as it is."""
-        hook = group[HOOKS][0]
-        for name in _FORMER:
-            text = jsonc.without(text, (*place.path, name))
+        hook = group[HOOKS_KEY][0]
+        for name in _OBSOLETE_KEYS:
+            text = jsonc.remove_value(text, (*place.path, name))
         for name, value in hook.items():
             text = jsonc.with_value(text, (*place.path, name), value)
         if place.is_alone and "matcher" in group:
             text = jsonc.with_value(text, (*place.path[:3], "matcher"), group["matcher"])
         return text
 
-    def _group(self, event: str) -> dict[str, Any]:
-        hook = {"type": "command", "command": self.line(event), "timeout": TIMEOUT}
-        return {**EVENTS[event], HOOKS: [hook]}
+    def _build_group(self, event: str) -> dict[str, Any]:
+        hook = {"type": "command", "command": self.line(event), "timeout": HOOK_TIMEOUT_SECONDS}
+        return {**HOOK_EVENTS[event], HOOKS_KEY: [hook]}
 
 
-def hooked_events(values: Any, launchers: Collection[str] = ()) -> tuple[str, ...]:
+def list_hooked_events(values: Any, launchers: Collection[str] = ()) -> tuple[str, ...]:
     """The events that a hook of ours stands under; Unfitting for hooks of another shape."""
-    return tuple(dict.fromkeys(place.event for place in _places(values, launchers)))
+    return tuple(dict.fromkeys(place.event for place in _find_positions(values, launchers)))
 
 
-def hooks_of_ours(values: Any, launchers: Collection[str] = ()) -> list[tuple[str, ...]]:
+def list_our_hooks(values: Any, launchers: Collection[str] = ()) -> list[tuple[str, ...]]:
     """The words that each hook of ours runs."""
     hooks: list[tuple[str, ...]] = []
-    for place in _places(values, launchers):
+    for place in _find_positions(values, launchers):
         hook: Any = values
         for key in place.path:
             hook = hook[key]
-        hooks.append(_words(hook, launchers))
+        hooks.append(_get_words(hook, launchers))
     return hooks
 
 
-def _places(values: Any, launchers: Collection[str]) -> list[_Place]:
+def _find_positions(values: Any, launchers: Collection[str]) -> list[_HookPosition]:
     return [
-        _Place(event, group, number, is_alone=len(hooks) == 1)
-        for event, groups in _our_events(values)
+        _HookPosition(event, group, number, is_alone=len(hooks) == 1)
+        for event, groups in _iterate_our_events(values)
         for group, item in enumerate(groups)
-        for hooks in [_hooks_of(item)]
+        for hooks in [_get_group_hooks(item)]
         for number, hook in enumerate(hooks)
         if _is_ours(hook, event, launchers)
     ]
 
 
-def _without_places(text: str, places: Sequence[_Place]) -> str:
+def _remove_positions(text: str, places: Sequence[_HookPosition]) -> str:
     """From the last to the first, so that the others keep their numbers."""
     for place in reversed(places):
-        text = jsonc.without(text, place.path)
-        group = jsonc.parsed(text)[HOOKS][place.event][place.group]
-        if not group[HOOKS]:
-            text = _tidied(jsonc.without(text, place.path[:3]), place.event)
+        text = jsonc.remove_value(text, place.path)
+        group = jsonc.parse_text(text)[HOOKS_KEY][place.event][place.group]
+        if not group[HOOKS_KEY]:
+            text = _remove_empty(jsonc.remove_value(text, place.path[:3]), place.event)
     return text
 
 
-def _tidied(text: str, event: str) -> str:
-    if not jsonc.parsed(text)[HOOKS][event]:
-        text = jsonc.without(text, (HOOKS, event))
-    return text if jsonc.parsed(text)[HOOKS] else jsonc.without(text, (HOOKS,))
+def _remove_empty(text: str, event: str) -> str:
+    if not jsonc.parse_text(text)[HOOKS_KEY][event]:
+        text = jsonc.remove_value(text, (HOOKS_KEY, event))
+    return text if jsonc.parse_text(text)[HOOKS_KEY] else jsonc.remove_value(text, (HOOKS_KEY,))
 
 
-def _groups_of_others(groups: Sequence[Any], event: str, launchers: Collection[str]) -> list[Any]:
+def _exclude_our_hooks(groups: Sequence[Any], event: str, launchers: Collection[str]) -> list[Any]:
     kept: list[Any] = []
     for group in groups:
-        others = [hook for hook in _hooks_of(group) if not _tells_of_us(hook, event, launchers)]
-        if len(others) == len(_hooks_of(group)):
+        others = [
+            hook for hook in _get_group_hooks(group) if not _mentions_us(hook, event, launchers)
+        ]
+        if len(others) == len(_get_group_hooks(group)):
             kept.append(group)
         elif others:
-            kept.append({**group, HOOKS: others})
+            kept.append({**group, HOOKS_KEY: others})
     return kept
 
 
 def _is_ours(hook: Any, event: str, launchers: Collection[str]) -> bool:
     """Whether it starts this program for this event, with nothing but options behind it."""
-    behind = arguments(_words(hook, launchers), HOOK, launchers)
+    behind = find_arguments(_get_words(hook, launchers), HOOK_VERB, launchers)
     return bool(behind) and behind[0] == event and _are_options(behind[1:])
 
 
@@ -333,39 +343,39 @@ def _are_options(words: Sequence[str]) -> bool:
     return len(apart) % 2 == 0 and all(word.startswith("--") for word in apart[::2])
 
 
-def _tells_of_us(hook: Any, event: str, launchers: Collection[str]) -> bool:
+def _mentions_us(hook: Any, event: str, launchers: Collection[str]) -> bool:
     """Asked of the text alone, so that a hook which `_is_ours` takes for ours wrongly is missed."""
-    before, verb, _ = " ".join(words_of(hook)).partition(f" {HOOK} {event}")
-    program = words_of_line(before)[-1:]
+    before, verb, _ = " ".join(get_command_words(hook)).partition(f" {HOOK_VERB} {event}")
+    program = split_line(before)[-1:]
     return bool(verb and program) and is_program(program[0], launchers)
 
 
-def _words(hook: Any, launchers: Collection[str]) -> tuple[str, ...]:
+def _get_words(hook: Any, launchers: Collection[str]) -> tuple[str, ...]:
     """Of a line for the shell, or of a command with its arguments."""
-    words = words_of(hook)
-    return words_of_line(words[0], launchers) if len(words) == 1 else words
+    words = get_command_words(hook)
+    return split_line(words[0], launchers) if len(words) == 1 else words
 
 
-def _hooks_of(group: Any) -> list[Any]:
-    hooks = cast(dict[str, Any], group).get(HOOKS) if isinstance(group, dict) else None
+def _get_group_hooks(group: Any) -> list[Any]:
+    hooks = cast(dict[str, Any], group).get(HOOKS_KEY) if isinstance(group, dict) else None
     return cast(list[Any], hooks) if isinstance(hooks, list) else []
 
 
-def _hooks(values: Any) -> Mapping[str, Any]:
-    return as_object(as_object(values).get(HOOKS, {}), (HOOKS,))
+def _get_hooks(values: Any) -> Mapping[str, Any]:
+    return as_object(as_object(values).get(HOOKS_KEY, {}), (HOOKS_KEY,))
 
 
-def _our_events(values: Any) -> Iterator[tuple[str, list[Any]]]:
+def _iterate_our_events(values: Any) -> Iterator[tuple[str, list[Any]]]:
     """Those that we answer, with their groups: what stands under others is never ours."""
-    for event, groups in _hooks(values).items():
-        if event in EVENTS:
-            yield event, as_list(groups, (HOOKS, event))
+    for event, groups in _get_hooks(values).items():
+        if event in HOOK_EVENTS:
+            yield event, as_list(groups, (HOOKS_KEY, event))
 
 
-Kind = Literal["server", "hooks", "plugin"]
+InstallationKind = Literal["server", "hooks", "plugin"]
 
 
-class Surveyed(Value):
+class ClientInstallation(Value):
     """One thing that a client is told about us, in one of its files.
 
     A client that is told nothing has one of these without `words`. `scope` is `local` for what
@@ -377,7 +387,7 @@ class Surveyed(Value):
     title: str
     is_installed: bool
     file: Path
-    kind: Kind = "server"
+    kind: InstallationKind = "server"
     scope: Literal["user", "project", "local"] = "user"
     name: str = ""
     words: tuple[str, ...] = ()
@@ -393,92 +403,104 @@ class Surveyed(Value):
     @property
     def program(self) -> str | None:
         """The program that must be there for it to work."""
-        return started(self.words) if self.words else None
+        return get_program(self.words) if self.words else None
 
     @property
-    def program_is_there(self) -> bool:
-        return self.program is None or is_there(self.program)
+    def is_program_available(self) -> bool:
+        return self.program is None or is_available(self.program)
 
     @property
     def missing_events(self) -> tuple[str, ...]:
         """Events without a hook, where there are hooks at all."""
         if self.kind != "hooks":
             return ()
-        return tuple(event for event in EVENTS if event not in self.events)
+        return tuple(event for event in HOOK_EVENTS if event not in self.events)
 
 
-def surveyed(places: Places) -> list[Surveyed]:
+def survey_clients(places: ClientEnvironment) -> list[ClientInstallation]:
     """Of every client at least one, in the order of their names."""
-    return [each for client in clients(places) for each in _of_client(client, places)]
+    return [each for client in list_clients(places) for each in _survey_client(client, places)]
 
 
-def _of_client(client: Client, places: Places) -> Iterator[Surveyed]:
-    blank = Surveyed(client.name, client.title, client.is_installed, client.user_file)
-    found = [*_servers(client, blank, places), *_survey_hooks(client, blank, places)]
+def _survey_client(
+    client: ClientProgram, places: ClientEnvironment
+) -> Iterator[ClientInstallation]:
+    blank = ClientInstallation(client.name, client.title, client.is_installed, client.user_file)
+    found = [*_survey_servers(client, blank, places), *_survey_hooks(client, blank, places)]
     if client.name == CLAUDE_CODE and client.user_hooks_file is not None:
-        plugin = installed_plugin(client.user_hooks_file)
+        plugin = find_plugin(client.user_hooks_file)
         if plugin is not None:
             found.append(replace(blank, file=client.user_hooks_file, kind="plugin", name=plugin))
     yield from found or [blank]
 
 
-def _servers(client: Client, blank: Surveyed, places: Places) -> Iterator[Surveyed]:
+def _survey_servers(
+    client: ClientProgram, blank: ClientInstallation, places: ClientEnvironment
+) -> Iterator[ClientInstallation]:
     for scope, file in (("user", client.user_file), ("project", client.project_file)):
         if file is None:
             continue
         here = replace(blank, file=file, scope=scope)
         try:
-            values = as_object(_values(file, client.syntax))
-            yield from _entries(values, client, here, places)
+            values = as_object(_read_values(file, client.syntax))
+            yield from _survey_entries(values, client, here, places)
             if client.name == CLAUDE_CODE and scope == "user":
-                yield from _local_entries(values, client, here, places)
-        except (EverkeptError, NotJson, NotToml, Unfitting) as error:
+                yield from _survey_local_entries(values, client, here, places)
+        except (EverkeptError, NotJson, NotToml, UnexpectedShape) as error:
             yield replace(here, problem=str(error))
 
 
-def _entries(
-    values: Mapping[str, Any], client: Client, here: Surveyed, places: Places
-) -> Iterator[Surveyed]:
+def _survey_entries(
+    values: Mapping[str, Any],
+    client: ClientProgram,
+    here: ClientInstallation,
+    places: ClientEnvironment,
+) -> Iterator[ClientInstallation]:
     servers = as_object(values.get(client.servers, {}), (client.servers,))
     for name, entry in servers.items():
-        words = words_of(entry)
-        if is_ours(words, SERVE, places.launchers):
+        words = get_command_words(entry)
+        if is_ours(words, SERVE_VERB, places.launchers):
             yield _with_words(replace(here, name=name), words, entry)
 
 
-def _local_entries(
-    values: Mapping[str, Any], client: Client, here: Surveyed, places: Places
-) -> Iterator[Surveyed]:
+def _survey_local_entries(
+    values: Mapping[str, Any],
+    client: ClientProgram,
+    here: ClientInstallation,
+    places: ClientEnvironment,
+) -> Iterator[ClientInstallation]:
     """What Claude Code keeps for the folder alone in which one works."""
     folders: object = values.get("projects")
     if isinstance(folders, dict):
         kept: object = cast(dict[str, Any], folders).get(str(places.project))
         if isinstance(kept, dict):
             here = replace(here, scope="local")
-            yield from _entries(cast(dict[str, Any], kept), client, here, places)
+            yield from _survey_entries(cast(dict[str, Any], kept), client, here, places)
 
 
-def _survey_hooks(client: Client, blank: Surveyed, places: Places) -> Iterator[Surveyed]:
+def _survey_hooks(
+    client: ClientProgram, blank: ClientInstallation, places: ClientEnvironment
+) -> Iterator[ClientInstallation]:
     files = (("user", client.user_hooks_file), ("project", client.project_hooks_file))
     for scope, file in files:
         if file is None:
             continue
         here = replace(blank, file=file, scope=scope, kind="hooks")
         try:
-            values = _values(file, "json")
-            hooks = hooks_of_ours(values, places.launchers)
+            values = _read_values(file, "json")
+            hooks = list_our_hooks(values, places.launchers)
             if hooks:
-                events = hooked_events(values, places.launchers)
+                events = list_hooked_events(values, places.launchers)
                 yield _with_words(replace(here, events=events), hooks[0], {})
-        except (EverkeptError, NotJson, Unfitting) as error:
+        except (EverkeptError, NotJson, UnexpectedShape) as error:
             yield replace(here, problem=str(error))
 
 
-def _with_words(here: Surveyed, words: Sequence[str], entry: Any) -> Surveyed:
+def _with_words(here: ClientInstallation, words: Sequence[str], entry: Any) -> ClientInstallation:
     variables = cast(dict[str, Any], entry).get("env")
     env = cast(dict[str, Any], variables) if isinstance(variables, dict) else {}
     named = {
-        name: option(words, flag) or _text(env.get(variable))
+        name: find_option(words, flag) or _as_text(env.get(variable))
         for name, flag, variable in (
             ("data_dir", "--data-dir", "EVERKEPT_DATA_DIR"),
             ("project", "--project", "EVERKEPT_PROJECT"),
@@ -487,10 +509,10 @@ def _with_words(here: Surveyed, words: Sequence[str], entry: Any) -> Surveyed:
     return replace(here, words=tuple(words), data_dir=named["data_dir"], project=named["project"])
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _values(file: Path, syntax: Syntax) -> Any:
-    held = read(file)
-    return EDITORS[syntax].parsed(held.text) if held else {}
+def _read_values(file: Path, syntax: ConfigSyntax) -> Any:
+    held = read_config_file(file)
+    return EDITORS[syntax].parse_text(held.text) if held else {}

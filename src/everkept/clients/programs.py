@@ -8,61 +8,61 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from everkept.clients.config_files import read, replace
+from everkept.clients.config_files import read_config_file, replace_config_file
 from everkept.errors import EverkeptError
 
-NAME = "everkept"
-LAUNCHER = "run"  # of a checkout
-SERVE = "serve"
-HOOK = "hook"
+PROGRAM_NAME = "everkept"
+LAUNCHER_NAME = "run"  # of a checkout
+SERVE_VERB = "serve"
+HOOK_VERB = "hook"
 
 _SEPARATOR = re.compile(r"[/\\]")
-_ENDINGS = (".exe", ".cmd")
-_OF_WINDOWS = (".cmd", ".bat")
+_PROGRAM_SUFFIXES = (".exe", ".cmd")
+_BATCH_SUFFIXES = (".cmd", ".bat")
 _RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
 
 
-def own_program(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
+def build_own_command(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
     """How to start this program from any folder.
 
     `started_as` is the first word of this process, `python` its interpreter.
     """
     if launcher:
         return (launcher,)
-    found = shutil.which(started_as) if _stem(started_as) == NAME else None
-    return (str(Path(found).absolute()),) if found else (python, "-m", NAME)
+    found = shutil.which(started_as) if _get_stem(started_as) == PROGRAM_NAME else None
+    return (str(Path(found).absolute()),) if found else (python, "-m", PROGRAM_NAME)
 
 
-def startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
+def make_startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
     """As a client starts it, which uses no shell: Windows runs batch files by one alone."""
-    if platform == "win32" and program[0].lower().endswith(_OF_WINDOWS):
+    if platform == "win32" and program[0].lower().endswith(_BATCH_SUFFIXES):
         return ("cmd", "/c", *program)
     return tuple(program)
 
 
-def shell_line(words: Sequence[str], platform: str) -> str:
+def format_shell_line(words: Sequence[str], platform: str) -> str:
     """For a shell, which on Windows is the one that comes with Git."""
     if platform == "win32":
         words = [word.replace("\\", "/") for word in words]
     return shlex.join(words)
 
 
-def arguments(
+def find_arguments(
     words: Sequence[str], verb: str, launchers: Collection[str] = ()
 ) -> tuple[str, ...] | None:
     """What follows the verb; None where the words do not start this program to do that.
 
     `launchers` are known to be ours, although their checkout may have moved since.
     """
-    words = _behind_runner(words)
-    length = _length_of_program(words, launchers)
+    words = _strip_runner(words)
+    length = _count_program_words(words, launchers)
     if not length or words[length : length + 1] != (verb,):
         return None
     return words[length + 1 :]
 
 
 def is_ours(words: Sequence[str], verb: str, launchers: Collection[str] = ()) -> bool:
-    return arguments(words, verb, launchers) is not None
+    return find_arguments(words, verb, launchers) is not None
 
 
 def is_program(word: str, launchers: Collection[str] = ()) -> bool:
@@ -70,17 +70,17 @@ def is_program(word: str, launchers: Collection[str] = ()) -> bool:
 
     Many a project has a script that is called `run`.
     """
-    if _stem(word) == NAME or _slashed(word) in map(_slashed, launchers):
+    if _get_stem(word) == PROGRAM_NAME or _use_slashes(word) in map(_use_slashes, launchers):
         return True
     try:
         path = Path(word)
-        source = path.parent / "src" / NAME / "__main__.py"
-        return _stem(word) == LAUNCHER and path.is_absolute() and source.is_file()
+        source = path.parent / "src" / PROGRAM_NAME / "__main__.py"
+        return _get_stem(word) == LAUNCHER_NAME and path.is_absolute() and source.is_file()
     except (OSError, ValueError):
         return False
 
 
-def words_of(entry: Any) -> tuple[str, ...]:
+def get_command_words(entry: Any) -> tuple[str, ...]:
     """The command of an entry and its arguments; nothing where it has no command."""
     if not isinstance(entry, dict):
         return ()
@@ -93,21 +93,21 @@ def words_of(entry: Any) -> tuple[str, ...]:
     return (command, *(str(word) for word in cast(list[Any], behind)))
 
 
-def words_of_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
+def split_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
     """The words of a shell's line; none where it is more than one plain command.
 
     The backslashes of Windows stay, where they are meant.
     """
     try:
-        words = _split(line, posix=True)
-        if "\\" in line and not is_ours(words, HOOK, launchers):
-            return tuple(word.strip("\"'") for word in _split(line, posix=False))
+        words = _split_words(line, posix=True)
+        if "\\" in line and not is_ours(words, HOOK_VERB, launchers):
+            return tuple(word.strip("\"'") for word in _split_words(line, posix=False))
     except ValueError:  # a quote that is not closed
         return ()
     return words
 
 
-def option(words: Sequence[str], name: str) -> str | None:
+def find_option(words: Sequence[str], name: str) -> str | None:
     """The value of an option, which may follow it or stand behind a sign of equality."""
     for position, word in enumerate(words):
         if word == name and position + 1 < len(words):
@@ -117,13 +117,13 @@ def option(words: Sequence[str], name: str) -> str | None:
     return None
 
 
-def started(words: Sequence[str]) -> str:
+def get_program(words: Sequence[str]) -> str:
     """The program that must be there for these words to work."""
     is_wrapped = len(words) > 2 and [word.lower() for word in words[:2]] == ["cmd", "/c"]
     return words[2] if is_wrapped else words[0]
 
 
-def is_there(program: str) -> bool:
+def is_available(program: str) -> bool:
     """Whether it can be started: a file, or a name that the search path knows."""
     try:
         return (
@@ -133,20 +133,20 @@ def is_there(program: str) -> bool:
         return False
 
 
-def _behind_runner(words: Sequence[str]) -> tuple[str, ...]:
+def _strip_runner(words: Sequence[str]) -> tuple[str, ...]:
     """Without a program before it that does nothing but start it."""
     lower = tuple(word.lower() for word in words[:2])
     length = next((len(each) for each in _RUNNERS if lower[: len(each)] == each), 0)
     return tuple(words[length:])
 
 
-def _length_of_program(words: Sequence[str], launchers: Collection[str]) -> int:
+def _count_program_words(words: Sequence[str], launchers: Collection[str]) -> int:
     if words and is_program(words[0], launchers):
         return 1
-    return 3 if tuple(words[1:3]) == ("-m", NAME) else 0
+    return 3 if tuple(words[1:3]) == ("-m", PROGRAM_NAME) else 0
 
 
-def _split(line: str, *, posix: bool) -> tuple[str, ...]:
+def _split_words(line: str, *, posix: bool) -> tuple[str, ...]:
     words = shlex.split(line, posix=posix)
     # Read so, a shell's signs are words of their own: between two commands, or before a file.
     lexer = shlex.shlex(line, posix=posix, punctuation_chars=True)
@@ -154,22 +154,22 @@ def _split(line: str, *, posix: bool) -> tuple[str, ...]:
     return tuple(words) if list(lexer) == words and "\n" not in line else ()
 
 
-def _slashed(word: str) -> str:
+def _use_slashes(word: str) -> str:
     return word.replace("\\", "/")
 
 
-def _stem(word: str) -> str:
+def _get_stem(word: str) -> str:
     name = _SEPARATOR.split(word)[-1].lower()
-    return next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)
+    return next((name.removesuffix(end) for end in _PROGRAM_SUFFIXES if name.endswith(end)), name)
 
 
-FILE = "setup-launchers.json"  # in the data folder
+LAUNCHERS_FILE = "setup-launchers.json"  # in the data folder
 
 
-def known_launchers(data_dir: Path) -> frozenset[str]:
+def read_launchers(data_dir: Path) -> frozenset[str]:
     """None where the list cannot be read: what is not known is left alone."""
     try:
-        held = read(data_dir / FILE)
+        held = read_config_file(data_dir / LAUNCHERS_FILE)
         listed: object = json.loads(held.text) if held else []
     except (EverkeptError, ValueError):
         return frozenset()
@@ -178,7 +178,7 @@ def known_launchers(data_dir: Path) -> frozenset[str]:
 
 
 def remember_launcher(data_dir: Path, launcher: str) -> None:
-    known = known_launchers(data_dir)
+    known = read_launchers(data_dir)
     if launcher not in known:
         listed = json.dumps(sorted({*known, launcher}), indent=2)
-        replace(data_dir / FILE, f"{listed}\n".encode())
+        replace_config_file(data_dir / LAUNCHERS_FILE, f"{listed}\n".encode())

@@ -6,15 +6,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from everkept.clients.config_files import Unfitting, shown_path
+from everkept.clients.config_files import UnexpectedShape, format_key_path
 from everkept.values import Value
 
 _SPACES = re.compile(r"[ \t]*")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^#\r\n]*")
 _REST_OF_LINE = re.compile(r"[^\n]*\n?")
 # Three quotes and up to two more, which belong to the text before them.
-_TEXT = re.compile(
+_STRING = re.compile(
     r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'
     r"|'''.*?'''(?:'{0,2})"
     r'|"(?:\\.|[^"\\])*"'
@@ -40,7 +40,7 @@ class _Statement(Value):
         return self.path[: len(path)] == tuple(path)
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_text(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -56,29 +56,31 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
     is written in a way that leaves no room for it.
     """
     missing = object()
-    old = _looked_up(parsed(text), path, missing)
+    old = _look_up(parse_text(text), path, missing)
     if old is not missing and json.dumps(old, default=str) == json.dumps(value):
         return text
     if isinstance(value, Mapping):
-        rest = text if old is missing else without(text, path)
+        rest = text if old is missing else remove_value(text, path)
         return _with_table(rest, path, cast(Mapping[str, Any], value))
     return _with_leaf(text, path, value, is_new=old is missing)
 
 
-def without(text: str, path: Sequence[str]) -> str:
+def remove_value(text: str, path: Sequence[str]) -> str:
     """The text without what is in that place; as it is where nothing is."""
     missing = object()
-    if _looked_up(parsed(text), path, missing) is missing:
+    if _look_up(parse_text(text), path, missing) is missing:
         return text
-    statements = _scanned(text)
+    statements = _scan(text)
     if not any(statement.is_at_or_below(path) for statement in statements):
-        raise Unfitting(f"{shown_path(path)} is written inside of {shown_path(path[:1])}")
-    for start, end in reversed(_blocks(text, statements, path)):
+        raise UnexpectedShape(
+            f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}"
+        )
+    for start, end in reversed(_find_blocks(text, statements, path)):
         text = text[:start] + text[end:]
     return text
 
 
-def dumped(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -86,23 +88,26 @@ def dumped(value: Any) -> str:
         return repr(value)
     if isinstance(value, Mapping):
         entries = cast(Mapping[str, Any], value).items()
-        inside = ", ".join(f"{_key(name)} = {dumped(item)}" for name, item in entries)
+        inside = ", ".join(f"{_format_key(name)} = {format_value(item)}" for name, item in entries)
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(dumped(item) for item in cast(Sequence[Any], value))}]"
-    return _quoted(str(value))
+        return f"[{', '.join(format_value(item) for item in cast(Sequence[Any], value))}]"
+    return _quote(str(value))
 
 
-def table(path: Sequence[str], value: Mapping[str, Any], newline: str = "\n") -> str:
+def format_table(path: Sequence[str], value: Mapping[str, Any], newline: str = "\n") -> str:
     """A table under its head, without the end of its last line."""
-    head = ".".join(_key(name) for name in path)
-    lines = [f"[{head}]", *(f"{_key(name)} = {dumped(item)}" for name, item in value.items())]
+    head = ".".join(_format_key(name) for name in path)
+    lines = [
+        f"[{head}]",
+        *(f"{_format_key(name)} = {format_value(item)}" for name, item in value.items()),
+    ]
     return newline.join(lines)
 
 
 def _with_table(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
-    newline = _newline(text)
-    block = table(path, value, newline)
+    newline = _detect_newline(text)
+    block = format_table(path, value, newline)
     if not text:
         return block + newline
     if text.endswith("\n"):
@@ -111,30 +116,34 @@ def _with_table(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str
 
 
 def _with_leaf(text: str, path: Sequence[str], value: Any, *, is_new: bool) -> str:
-    statements = _scanned(text)
+    statements = _scan(text)
     for statement in statements:
         if statement.value is None:
             continue
         start, end = statement.value
         if statement.path == tuple(path):
-            return text[:start] + dumped(value) + text[end:]
+            return text[:start] + format_value(value) + text[end:]
         if statement.path == tuple(path[:-1]):
-            inline = cast(dict[str, Any], _looked_up(parsed(text), path[:-1], {}))
-            return text[:start] + dumped({**inline, path[-1]: value}) + text[end:]
+            inline = cast(dict[str, Any], _look_up(parse_text(text), path[:-1], {}))
+            return text[:start] + format_value({**inline, path[-1]: value}) + text[end:]
     if not is_new:
-        raise Unfitting(f"{shown_path(path)} is written inside of {shown_path(path[:1])}")
-    last = _last_of_table(statements, path[:-1])
+        raise UnexpectedShape(
+            f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}"
+        )
+    last = _find_last_statement(statements, path[:-1])
     if last is None:
-        raise Unfitting(f"{shown_path(path[:-1])} has no head of its own")
-    newline = _newline(text)
+        raise UnexpectedShape(f"{format_key_path(path[:-1])} has no head of its own")
+    newline = _detect_newline(text)
     indent = cast("re.Match[str]", _SPACES.match(text, last.start)).group()
-    line = f"{indent}{_key(path[-1])} = {dumped(value)}"
+    line = f"{indent}{_format_key(path[-1])} = {format_value(value)}"
     if text[last.start : last.end].endswith("\n"):
         return text[: last.end] + line + newline + text[last.end :]
     return text[: last.end] + newline + line + text[last.end :]
 
 
-def _last_of_table(statements: Sequence[_Statement], path: Sequence[str]) -> _Statement | None:
+def _find_last_statement(
+    statements: Sequence[_Statement], path: Sequence[str]
+) -> _Statement | None:
     """The last line below the head of exactly this table; the head itself where it is empty."""
     last: _Statement | None = None
     for statement in statements:
@@ -147,7 +156,7 @@ def _last_of_table(statements: Sequence[_Statement], path: Sequence[str]) -> _St
     return last
 
 
-def _blocks(
+def _find_blocks(
     text: str, statements: Sequence[_Statement], path: Sequence[str]
 ) -> list[tuple[int, int]]:
     """What to cut out: tables that follow each other together, with the empty line before them."""
@@ -161,81 +170,81 @@ def _blocks(
         if is_cut and was_cut and is_in_table:
             blocks[-1] = (blocks[-1][0], statement.end)
         elif is_cut:
-            start = _with_gap(text, statement.start) if is_in_table else statement.start
+            start = _include_gap(text, statement.start) if is_in_table else statement.start
             blocks.append((start, statement.end))
         was_cut = is_cut
     if blocks and blocks[-1][1] == len(text) and not text.endswith("\n"):
         # The file had no end of its last line before either.
         kept = text[: blocks[-1][0]]
-        blocks[-1] = (len(kept) - len(_line_end(kept)), len(text))
+        blocks[-1] = (len(kept) - len(_get_line_end(kept)), len(text))
     return blocks
 
 
-def _with_gap(text: str, at: int) -> int:
+def _include_gap(text: str, at: int) -> int:
     """The beginning of the empty line before this one, where there is one."""
     above = text[:at]
-    gap = above[: len(above) - len(_line_end(above))]
+    gap = above[: len(above) - len(_get_line_end(above))]
     return len(gap) if not gap or gap.endswith("\n") else at
 
 
-def _line_end(text: str) -> str:
+def _get_line_end(text: str) -> str:
     return "\r\n" if text.endswith("\r\n") else "\n" if text.endswith("\n") else ""
 
 
-def _scanned(text: str) -> list[_Statement]:
+def _scan(text: str) -> list[_Statement]:
     """The statements of a text that is known to be TOML."""
     statements: list[_Statement] = []
     head: tuple[str, ...] = ()
     at = 0
     while at < len(text):
         start = at
-        at = _past(_SPACES, text, at)
+        at = _skip(_SPACES, text, at)
         if at >= len(text):
             break
         if text[at] in "#\r\n":
-            at = _past(_REST_OF_LINE, text, at)
+            at = _skip(_REST_OF_LINE, text, at)
             continue
         if text[at] == "[":
             brackets = 2 if text.startswith("[[", at) else 1
-            head, at = _keys(text, at + brackets)
+            head, at = _scan_keys(text, at + brackets)
             path, value = head, None
         else:
-            keys, at = _keys(text, at)
-            begin = _past(_SPACES, text, at + 1)
-            at = _value_end(text, begin)
+            keys, at = _scan_keys(text, at)
+            begin = _skip(_SPACES, text, at + 1)
+            at = _find_value_end(text, begin)
             path, value = head + keys, (begin, at)
-        at = _past(_REST_OF_LINE, text, at)
+        at = _skip(_REST_OF_LINE, text, at)
         statements.append(_Statement(path, start, at, value))
     return statements
 
 
-def _keys(text: str, at: int) -> tuple[tuple[str, ...], int]:
+def _scan_keys(text: str, at: int) -> tuple[tuple[str, ...], int]:
     """The names with dots between them, and where they end."""
     names: list[str] = []
     while True:
-        at = _past(_SPACES, text, at)
-        quoted = _TEXT.match(text, at)
+        at = _skip(_SPACES, text, at)
+        quoted = _STRING.match(text, at)
         if quoted is not None:
             names.append(tomllib.loads(f"name = {quoted.group()}")["name"])
             at = quoted.end()
         else:
-            end = _past(_BARE, text, at)
+            end = _skip(_BARE_KEY, text, at)
             names.append(text[at:end])
             at = end
-        at = _past(_SPACES, text, at)
+        at = _skip(_SPACES, text, at)
         if not text.startswith(".", at):
             return tuple(names), at
         at += 1
 
 
-def _value_end(text: str, at: int) -> int:
-    if quoted := _TEXT.match(text, at):
+def _find_value_end(text: str, at: int) -> int:
+    if quoted := _STRING.match(text, at):
         return quoted.end()
     if text[at] not in "[{":
         return at + len(cast("re.Match[str]", _SCALAR.match(text, at)).group().rstrip())
     depth = 0
     while True:
-        if skipped := _TEXT.match(text, at) or _COMMENT.match(text, at):
+        if skipped := _STRING.match(text, at) or _COMMENT.match(text, at):
             at = skipped.end()
             continue
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(text[at], 0)
@@ -244,32 +253,32 @@ def _value_end(text: str, at: int) -> int:
             return at
 
 
-def _past(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
 
 
-def _looked_up(values: Mapping[str, Any], path: Sequence[str], missing: Any) -> Any:
+def _look_up(values: Mapping[str, Any], path: Sequence[str], missing: Any) -> Any:
     value: Any = values
     for depth, name in enumerate(path):
         if not isinstance(value, Mapping):
-            raise Unfitting(f"{shown_path(path[:depth])} is no table")
+            raise UnexpectedShape(f"{format_key_path(path[:depth])} is no table")
         value = cast(Mapping[str, Any], value).get(name, missing)
         if value is missing:
             return missing
     return value
 
 
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _quoted(name)
+def _format_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quote(name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Between single quotes where that saves doubled backslashes, as in the paths of Windows."""
     if "\\" in text and "'" not in text and text.isprintable():
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _newline(text: str) -> str:
+def _detect_newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"

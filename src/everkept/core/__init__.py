@@ -11,7 +11,7 @@ three methods and passes on what it does not look at. A library is the same with
 A new question needs its type, its shorter spelling, and an entry in the table of each engine.
 `tests/core/test_store.py` fails while a table lacks one.
 
-A `Record` (kind, name, type, text, facets, parent), a `Link` (source, verb, target), and a
+A `Record` (kind, name, type, text, facets, parent), a `RecordLink` (source, verb, target), and a
 `Change`: one committed transaction in an append-only log, with an `Edit` per thing it touched and
 the old values of what it altered. An entity is a record, an observation a child record of it, a
 relation a link; a memory is a record with scope, session, author, importance, tags and time, and

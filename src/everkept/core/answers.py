@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from everkept.core.projects import Project, Switching
-from everkept.core.records import Change, Link, Record, Ref
-from everkept.core.sessions import Call
+from everkept.core.projects import OffHistory, Project
+from everkept.core.records import Change, Record, RecordLink, Ref
+from everkept.core.sessions import ToolCall
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Purged(Value):
+class PurgeResult(Value):
     """What a purge removed, or a redaction rewrote.
 
     `complete` is False while a reader keeps old pages alive.
@@ -28,7 +28,7 @@ class Purged(Value):
     complete: bool
 
 
-class Embedded(Value):
+class RecordVector(Value):
     """A vector of length one for the text that a record had in this version."""
 
     id: str
@@ -36,14 +36,14 @@ class Embedded(Value):
     vector: "NDArray[np.float32]"
 
 
-class Access(Value):
+class AccessCount(Value):
     """How often a record was given out, and when last."""
 
     count: int
     last_at: int
 
 
-class Tally(Value):
+class RecordTally(Value):
     """How many records share these traits."""
 
     kind: str
@@ -62,10 +62,10 @@ class Token(Value):
 
 
 # How the keys of notes begin that hold for a moment: no copy has them.
-PASSING = "lease."
+LEASE_PREFIX = "lease."
 
 
-class Stock(Value):
+class StorePage(Value):
     """Part of a store, with versions, times, deletions and the numbers of the log as they are.
 
     A record's parent and a link's ends are in it, or where it goes already. Of its records and
@@ -74,21 +74,23 @@ class Stock(Value):
     """
 
     records: Sequence[Record] = ()
-    links: Sequence[Link] = ()
+    links: Sequence[RecordLink] = ()
     gone: Sequence[Ref] = ()  # purged there: with every trace
     changes: Sequence[Change] = ()
     log_from: int | None = None  # what the log has from this number on goes first
-    accesses: Mapping[str, Access] = field(default_factory=dict[str, Access])
+    accesses: Mapping[str, AccessCount] = field(default_factory=dict[str, AccessCount])
     # By model; those of a version that its record does not have are left out.
-    vectors: Mapping[str, Sequence[Embedded]] = field(default_factory=dict[str, Sequence[Embedded]])
+    vectors: Mapping[str, Sequence[RecordVector]] = field(
+        default_factory=dict[str, Sequence[RecordVector]]
+    )
 
 
-class Holdings(Value):
+class CatalogData(Value):
     """What a library has beside the records, but for what was asked and how often."""
 
     projects: Sequence[Project] = ()
     workspaces: Mapping[str, str] = field(default_factory=dict[str, str])  # folder, project id
-    switching: Mapping[str, Switching] = field(default_factory=dict[str, Switching])  # project id
+    switching: Mapping[str, OffHistory] = field(default_factory=dict[str, OffHistory])  # project id
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     tokens: Sequence[tuple[Token, str]] = ()  # each with the hash of its secret
 
@@ -115,10 +117,10 @@ class Sources(Value):
     """The records that link to some others: how many to each, and the links from the newest."""
 
     counts: Mapping[str, int]
-    links: list[Link]
+    links: list[RecordLink]
 
 
-def sources_in(links: Sequence[Link], limit: int) -> Sources:
+def count_sources(links: Sequence[RecordLink], limit: int) -> Sources:
     """Answer `CountSources` from all the links in their order."""
     about: dict[str, set[str]] = {}
     for link in links:
@@ -130,7 +132,9 @@ def sources_in(links: Sequence[Link], limit: int) -> Sources:
     )
 
 
-def beyond(links: Iterable[Link], seen: Set[str], width: int | None = None) -> list[str]:
+def list_next_ids(
+    links: Iterable[RecordLink], seen: Set[str], width: int | None = None
+) -> list[str]:
     """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
     ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
     return [end for end in ends if end not in seen][:width]
@@ -159,7 +163,7 @@ class Selection(NamedTuple):
     direction: Literal["out", "both"] = "both"
 
     @property
-    def looked_for(self) -> int | None:
+    def row_limit(self) -> int | None:
         """The limit, and one more that tells whether there are more."""
         return None if self.limit is None else self.limit + 1
 
@@ -201,12 +205,12 @@ class Subgraph(NamedTuple):
     has_more: bool = False
 
 
-def cut(wanted: Selection, found: Sequence[T]) -> tuple[Sequence[T], bool]:
+def apply_limit(wanted: Selection, found: Sequence[T]) -> tuple[Sequence[T], bool]:
     """Return what the limit allows of what was looked for, and whether there is more."""
     return found[: wanted.limit], wanted.limit is not None and len(found) > wanted.limit
 
 
-def other_ends(records: Iterable[Record], links: Iterable[Link]) -> list[str]:
+def list_other_ends(records: Iterable[Record], links: Iterable[RecordLink]) -> list[str]:
     """The ends of links that are not among the records."""
     ends = {end for link in links for end in (link.source, link.target)}
     return sorted(ends - {record.id for record in records})
@@ -215,7 +219,7 @@ def other_ends(records: Iterable[Record], links: Iterable[Link]) -> list[str]:
 def assemble(
     records: Sequence[Record],
     children: Iterable[Record],
-    links: Iterable[Link],
+    links: Iterable[RecordLink],
     others: Iterable[Record],
     *,
     has_more: bool,
@@ -257,12 +261,12 @@ def assemble(
     )
 
 
-KEPT_SEARCHES = 10_000  # questions that a library remembers
+MAX_SEARCHES = 10_000  # questions that a library remembers
 
 SearchType = Literal["semantic", "keyword", "graph"]
 
 
-class Search(Value):
+class SearchRecord(Value):
     """A question that somebody asked, as this machine keeps it: no secret is in it."""
 
     at: int
@@ -274,12 +278,14 @@ class Search(Value):
     filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class SearchBook(Protocol):
+class SearchLog(Protocol):
     """Keeps what was asked, in the background: no reader waits for it."""
 
-    def note(self, search: Search) -> None: ...
+    def note(self, search: SearchRecord) -> None: ...
 
-    async def newest(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+    async def list_newest(
+        self, *, session: str | None = None, limit: int = 100
+    ) -> list[SearchRecord]:
         """With what is noted but not stored yet, the newest first."""
         ...
 
@@ -295,7 +301,7 @@ class SectionHit(Value):
     heading: str | None = None
 
 
-class SectionsFound(Value):
+class SectionHits(Value):
     """The best parts first; `notices` are sentences about what could not be looked at."""
 
     hits: list[SectionHit]
@@ -305,12 +311,12 @@ class SectionsFound(Value):
 class SectionSearch(Protocol):
     """Finds the parts of the files that people and assistants share."""
 
-    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
+    async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
         """In the files that the call means; NotFound where there are none."""
         ...
 
 
-class Finding(Value):
+class SearchFinding(Value):
     """Something that one family found, in a form that all share."""
 
     id: str
@@ -323,10 +329,10 @@ class Finding(Value):
     at: int | None = None
 
 
-class Findings(Value):
+class SearchFindings(Value):
     """The best first; `notices` are sentences about what could not be looked at."""
 
-    hits: list[Finding]
+    hits: list[SearchFinding]
     notices: list[str] = field(default_factory=list[str])
 
 
@@ -339,22 +345,22 @@ class Finder(Protocol):
         ...
 
     async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+    ) -> SearchFindings:
         """By those of the ways that it knows; nothing where there is nothing to be searched."""
         ...
 
-    async def stamp(self, call: Call) -> object:
+    async def get_stamp(self, call: ToolCall) -> object:
         """Another value once an answer may be another."""
         ...
 
 
-def cursor_of(*position: Any) -> str:
+def encode_cursor(*position: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(position).encode()).decode()
 
 
-def position_of(cursor: str, *kinds: type) -> tuple[Any, ...]:
-    """What `cursor_of` was given, if it was values of these kinds."""
+def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
+    """What `encode_cursor` was given, if it was values of these kinds."""
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except ValueError:

@@ -11,11 +11,11 @@ from everkept.values import Value
 Progress = Callable[[int, int], None]
 Severity = Literal["ok", "advice", "problem"]
 
-DOCTOR_FIX = "everkept doctor --fix"
-FREE_SPACE = "free some disk space"
+FIX_COMMAND = "everkept doctor --fix"
+FREE_SPACE_ADVICE = "free some disk space"
 
 
-class Finding(Value):
+class DoctorFinding(Value):
     """One thing that is well, could be better, or is wrong.
 
     `mend` puts it right and says what it did; `command` is what a person can do.
@@ -28,14 +28,14 @@ class Finding(Value):
     mend: Callable[[], str] | None = None
 
 
-class Owner(NamedTuple):
+class OwningProject(NamedTuple):
     """The project that a database belongs to."""
 
     name: str
     status: Status
 
 
-class Facts(Value):
+class DatabaseFacts(Value):
     """What a database is and holds."""
 
     schema_version: int
@@ -43,14 +43,14 @@ class Facts(Value):
     rows: Mapping[str, int]
 
 
-class Added(NamedTuple):
+class RestoredProject(NamedTuple):
     """A project that came back beside the others, under a name that was free."""
 
     name: str
     is_off: bool
 
 
-class Waiting(NamedTuple):
+class PendingEmbeddings(NamedTuple):
     """How many texts of a database wait for their vectors, and how many have another model's."""
 
     title: str
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
     others: int
 
 
-class Prepared(NamedTuple):
+class RestorePreview(NamedTuple):
     """What a restore will bring: the projects that are off then, and whether what was decided
     since the backup could not be read."""
 
@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
     decisions_lost: bool
 
 
-class Unfinished(Value):
+class UnfinishedRestore(Value):
     """A restore that is under way, or was cut short: some databases are old, some new."""
 
     folder: Path
@@ -77,11 +77,11 @@ class Unfinished(Value):
     def command(self) -> str:
         """What brings it to its end."""
         return (
-            f"everkept restore {_quoted(self.backup)} --replace "
-            f"--data-dir {_quoted(str(self.folder))}"
+            f"everkept restore {_quote_path(self.backup)} --replace "
+            f"--data-dir {_quote_path(str(self.folder))}"
         )
 
-    def refusal(self) -> Unavailable:
+    def build_error(self) -> Unavailable:
         return Unavailable(
             f"{self.folder} is being restored from {self.backup}, or that was cut short.",
             hint=f"Try again soon; if nobody restores it any more, finish it: {self.command}",
@@ -89,9 +89,9 @@ class Unfinished(Value):
         )
 
 
-class Unsettled(Conflict):
+class UnfinishedOperation(Conflict):
     """Something is in the middle of being made or moved: settle it, and try again."""
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     return f'"{path}"' if " " in path else path

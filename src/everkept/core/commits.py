@@ -18,33 +18,33 @@ from everkept.core.records import (
     Change,
     Delete,
     Edit,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Ref,
     Restore,
     Step,
     Update,
-    Where,
 )
 from everkept.core.times import Clock
 from everkept.errors import Conflict, Refused
 from everkept.values import Value, field, replace
 
 
-class Touched(Value, frozen=False):
+class TouchedIds(Value, frozen=False):
     """Of one call: the ids of records and links, each once, in the order in which they came."""
 
     ids: dict[str, None] = field(default_factory=dict[str, None])
     is_over: bool = False
 
 
-_touched: ContextVar[Touched | None] = ContextVar("touched", default=None)
+_touched: ContextVar[TouchedIds | None] = ContextVar("touched", default=None)
 
 
 @contextmanager
-def touching() -> Generator[Touched, None, None]:
+def collect_touched() -> Generator[TouchedIds, None, None]:
     """Whatever is said to be touched within, in tasks of its own too, is in what this gives."""
-    noted = Touched()
+    noted = TouchedIds()
     token = _touched.set(noted)
     try:
         yield noted
@@ -53,7 +53,7 @@ def touching() -> Generator[Touched, None, None]:
         _touched.reset(token)
 
 
-def touched(ids: Iterable[str | None]) -> None:
+def note_touched(ids: Iterable[str | None]) -> None:
     """Said where records are given out in an answer that may not name their ids, and where some
     are changed; costs nothing where nobody notes it."""
     noted = _touched.get()
@@ -65,7 +65,7 @@ T = TypeVar("T")
 Planned = tuple[list[Step], T]
 Plan = Callable[[RecordStore, int], Awaitable[Planned[T]]]
 
-ATTEMPTS = 100  # other processes may commit between our reading and our writing
+MAX_ATTEMPTS = 100  # other processes may commit between our reading and our writing
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ async def commit(store: RecordStore, batch: Batch) -> Change:
     """
     change = await store.commit(batch)
     if not batch.derived:
-        touched(edit.id for edit in change.edits)
+        note_touched(edit.id for edit in change.edits)
     return change
 
 
@@ -92,7 +92,7 @@ async def retry(
     `again` says after a Conflict whether another attempt has a chance. After the last one the
     Conflict says that others keep changing `what`, or is the last one itself.
     """
-    for left in reversed(range(ATTEMPTS)):
+    for left in reversed(range(MAX_ATTEMPTS)):
         try:
             return await attempt()
         except Conflict as conflict:
@@ -104,7 +104,7 @@ async def retry(
     raise Conflict(f"Others keep changing {what}.", hint="Try again when they have finished.")
 
 
-class Writer(Value):
+class ChangeWriter(Value):
     """Commits in the name of one tool and client."""
 
     clock: Clock
@@ -120,15 +120,15 @@ class Writer(Value):
         at = self.clock()
         steps, answer = await plan(store, at)
         if steps:
-            await self.once(store, steps, at)
+            await self.commit_steps(store, steps, at)
         return answer
 
-    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> Change:
+    async def commit_steps(self, store: RecordStore, steps: Sequence[Step], at: int) -> Change:
         return await commit(store, Batch(tuple(steps), at, self.tool, self.client))
 
 
 @runtime_checkable
-class Restricted(Protocol):
+class RestrictedStore(Protocol):
     """A store that not everybody who reads it may write."""
 
     def check_writable(self) -> None:
@@ -138,7 +138,7 @@ class Restricted(Protocol):
 
 def check_writable(store: RecordStore) -> None:
     """For whoever commits elsewhere first, and would leave that behind where this is refused."""
-    if isinstance(store, Restricted):
+    if isinstance(store, RestrictedStore):
         store.check_writable()
 
 
@@ -150,10 +150,10 @@ def is_writable(store: RecordStore) -> bool:
     return True
 
 
-Things = dict[Ref, Record | Link]
+Things = dict[Ref, Record | RecordLink]
 
 
-def undone(changes: Sequence[Change]) -> set[int]:
+def find_undone(changes: Sequence[Change]) -> set[int]:
     """Which changes are taken back at present; an undo that was itself undone does not count."""
     taken_back: set[int] = set()
     for change in sorted(changes, key=lambda c: -c.seq):
@@ -173,24 +173,24 @@ async def plan_undo(
     if not change.edits:
         raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
     if any(edit.id is None for edit in change.edits):
-        raise _purged(change)
+        raise _build_purged_error(change)
     refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
-    current = await _current(store, change, refs)
-    if kept := await _kept_books(store, change, current, bookkeeping):
+    current = await _read_current(store, change, refs)
+    if kept := await _find_changed_bookkeeping(store, change, current, bookkeeping):
         edits = tuple(e for e in change.edits if Ref(e.subject, e.id or "") not in kept)
         return await plan_undo(store, replace(change, edits=edits))
     await _check_unchanged(store, change, current)
-    await _check_nothing_hangs_on_inserts(store, change, current)
+    await _check_no_dependents(store, change, current)
     steps: list[Step] = []
     amended: Counter[str] = Counter()
     for edit in reversed(change.edits):
         ref = Ref(edit.subject, edit.id or "")
-        steps.append(_step(edit, current[ref], amended[ref.id]))
+        steps.append(_build_step(edit, current[ref], amended[ref.id]))
         amended[ref.id] += edit.operation == "update"
     return tuple(steps)
 
 
-def _step(edit: Edit, current: Record | Link, amended: int) -> Step:
+def _build_step(edit: Edit, current: Record | RecordLink, amended: int) -> Step:
     """`amended` is how often the steps before this one raise the record's version."""
     if edit.operation == "delete":
         return Restore(current.ref)
@@ -199,7 +199,7 @@ def _step(edit: Edit, current: Record | Link, amended: int) -> Step:
     return Delete(current.ref)
 
 
-async def _current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things:
+async def _read_current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things:
     records = [ref.id for ref in refs if ref.subject == "record"]
     links = [ref.id for ref in refs if ref.subject == "link"]
     found: Things = {
@@ -210,29 +210,29 @@ async def _current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things
         )
     }
     if len(found) < len(refs):
-        raise _purged(change)
+        raise _build_purged_error(change)
     return found
 
 
-async def _kept_books(
+async def _find_changed_bookkeeping(
     store: RecordStore, change: Change, current: Things, kinds: Set[str]
 ) -> set[Ref]:
     books = [r.ref for r in current.values() if isinstance(r, Record) and r.kind in kinds]
-    later = await store.history(books, after=change.seq) if books else []
+    later = await store.read_history(books, after=change.seq) if books else []
     return {Ref(edit.subject, edit.id or "") for _, edit in later}
 
 
-def _purged(change: Change) -> Refused:
+def _build_purged_error(change: Change) -> Refused:
     return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
 
 
 async def _check_unchanged(store: RecordStore, change: Change, current: Things) -> None:
     """Compares with how things stood right after the change: later edits laid back over them."""
     later: dict[Ref, list[tuple[int, Edit]]] = {}
-    for seq, edit in await store.history(list(current), after=change.seq):
+    for seq, edit in await store.read_history(list(current), after=change.seq):
         later.setdefault(Ref(edit.subject, edit.id or ""), []).append((seq, edit))
     for ref, edits in later.items():
-        if _differs(current[ref], [edit for _, edit in edits]):
+        if _is_different(current[ref], [edit for _, edit in edits]):
             raise Refused(
                 f"The {ref.subject} {ref.id} has changed since, in change {edits[-1][0]}.",
                 hint="Undo the later change first.",
@@ -241,7 +241,7 @@ async def _check_unchanged(store: RecordStore, change: Change, current: Things) 
             )
 
 
-def _differs(current: Record | Link, later: Sequence[Edit]) -> bool:
+def _is_different(current: Record | RecordLink, later: Sequence[Edit]) -> bool:
     then: dict[str, object] = {}
     for edit in reversed(later):
         then.update(edit.before or {})
@@ -252,9 +252,7 @@ def _differs(current: Record | Link, later: Sequence[Edit]) -> bool:
     )
 
 
-async def _check_nothing_hangs_on_inserts(
-    store: RecordStore, change: Change, current: Things
-) -> None:
+async def _check_no_dependents(store: RecordStore, change: Change, current: Things) -> None:
     """Taking back an insert (or a restore) would delete what came to hang on it since."""
     made = [
         edit.id
@@ -264,10 +262,10 @@ async def _check_nothing_hangs_on_inserts(
     if not made:
         return
     later: dict[str, list[str]] = {}
-    for child in await store.scan(Where(parents=tuple(made))):
+    for child in await store.scan(RecordFilter(parents=tuple(made))):
         if child.ref not in current:
             later.setdefault(child.parent or "", []).append(child.id)
-    for link in await store.links(made):
+    for link in await store.find_links(made):
         if link.ref not in current:
             for end in {link.source, link.target}:
                 later.setdefault(end, []).append(link.id)

@@ -22,7 +22,7 @@ _INVISIBLE = compile_late(
 )
 _JOINERS = compile_late("[\u200c\u200d]+")
 _CONTROLS = dict.fromkeys([*range(0x20), 0x7F], " ")
-_BLANKS = compile_late(r"[\s\x00-\x1f\x7f-\x9f]+")
+_WHITESPACE = compile_late(r"[\s\x00-\x1f\x7f-\x9f]+")
 _SPEAKERS = (
     "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function"
     "|antml|im_"
@@ -31,11 +31,11 @@ _SPEAKERS = (
 _MARKUP = compile_late(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
 # Tags that fetch something or swallow what follows, those with attributes, which may make any tag
 # do so, and addresses.
-_FETCHING = (
+_FETCHING_TAGS = (
     "img|image|picture|source|video|audio|track|i?frame|embed|object|link|script|style|svg|math"
     "|input|base|meta|form|portal|plaintext|textarea|title|xmp|noembed|noframes|noscript|template"
 )
-_TAG = compile_late(rf"<(?=(?:{_FETCHING})\b|[a-z][\w.+-]*(?:[\s/]|:(?!:)|$))", re.IGNORECASE)
+_TAG = compile_late(rf"<(?=(?:{_FETCHING_TAGS})\b|[a-z][\w.+-]*(?:[\s/]|:(?!:)|$))", re.IGNORECASE)
 # Where a tag stands apart from a name, unlike List<int>, Markdown may take what follows for HTML.
 _OPENING = compile_late(r"(?<!\w)<(?=[a-z/!?])", re.IGNORECASE)
 # What makes an image or a link of words in brackets, here or where it is defined.
@@ -57,7 +57,7 @@ def as_data(text: str) -> str:
 
     Nothing in it makes a program that shows Markdown fetch anything.
     """
-    line = _dead(_on_one_line(text))
+    line = _neutralize_line(_join_lines(text))
     if "```" in line or "~~~" in line:
         line = _CODE_FENCE.sub("''", line)
     if "#" in line:
@@ -70,18 +70,18 @@ def as_quotation(text: str) -> str:
 
     Images, links and HTML in it are dead; blocks of code stay as they are.
     """
-    lines = _inert(readable(text).split("\n"))
+    lines = _neutralize_lines(sanitize_text(text).split("\n"))
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def as_code(text: str, language: str | None = None) -> str:
     """The text as a block of code, whose fence is longer than any in it."""
-    code = readable(text)
+    code = sanitize_text(text)
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
     return f"{fence}{_NO_LANGUAGE.sub('', language or '')}\n{code}\n{fence}"
 
 
-def _inert(lines: Iterable[str]) -> Iterator[str]:
+def _neutralize_lines(lines: Iterable[str]) -> Iterator[str]:
     """Only a fence that stands at the beginning of its line, where it belongs to no list, opens a
     block of code: everybody must agree on what is in one."""
     fence = ""
@@ -96,31 +96,31 @@ def _inert(lines: Iterable[str]) -> Iterator[str]:
             yield line.lstrip()
         else:
             text = _OPENING.sub("‹", _CODE_FENCE.sub("''", line))
-            yield _DEFINITION.sub("] ", _dead(text))
+            yield _DEFINITION.sub("] ", _neutralize_line(text))
 
 
-def _on_one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Without what is hidden, and with single spaces between words."""
     if text.isascii():  # nothing in it is hidden, and this is quicker
         return " ".join((text if text.isprintable() else text.translate(_CONTROLS)).split())
-    line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
-    return _BLANKS.sub(" ", line).strip()
+    line = _JOINERS.sub(_keep_joiner, _INVISIBLE.sub("", text))
+    return _WHITESPACE.sub(" ", line).strip()
 
 
-def _dead(line: str) -> str:
+def _neutralize_line(line: str) -> str:
     """Without markup, images and links."""
     if "<" in line:
         line = _TAG.sub("‹", _MARKUP.sub("‹", line))
     return _LINK.sub(r"\g<0> ", line) if "[" in line or "](" in line else line
 
 
-def readable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """With line feeds alone, and nothing that is hidden or speaks for somebody."""
-    lines = _JOINERS.sub(_joining, _INVISIBLE.sub("", text)).splitlines()
+    lines = _JOINERS.sub(_keep_joiner, _INVISIBLE.sub("", text)).splitlines()
     return _SPEAKER.sub("‹", "\n".join(_CONTROL.sub(" ", line).rstrip() for line in lines))
 
 
-def _joining(found: re.Match[str]) -> str:
+def _keep_joiner(found: re.Match[str]) -> str:
     """One joiner between two letters of a script that needs it; others carry hidden text."""
     text, (start, end) = found.string, found.span()
     before, after = text[max(start - 1, 0) : start], text[end : end + 1]
@@ -128,7 +128,7 @@ def _joining(found: re.Match[str]) -> str:
     return found[0] if joins else ""
 
 
-def fenced(body: str, notice: str, tag: str) -> str:
+def wrap_in_fence(body: str, notice: str, tag: str) -> str:
     """The notice, and the body between two tags whose number depends on it.
 
     Nobody can store the closing tag: `as_data` breaks it, and its number is known only when all
@@ -139,13 +139,13 @@ def fenced(body: str, notice: str, tag: str) -> str:
     return f"{notice}\n<{tag}-{number}>\n{body}</{tag}-{number}>"
 
 
-_REMEMBERED = 8_192  # words whose tokens are known without counting them again
-_REMEMBERED_LENGTH = 128  # characters of such a word
-_SHORT_WORD = 4  # letters; such a word is one token in nearly every vocabulary
+_CACHED_WORDS = 8_192  # words whose tokens are known without counting them again
+_MAX_CACHED_CHARACTERS = 128  # characters of such a word
+_SHORT_WORD_CHARACTERS = 4  # letters; such a word is one token in nearly every vocabulary
 
 # How many characters one token of such a stretch holds at least. Where vocabularies differ too
 # much, a token is taken to be a single byte of UTF-8, which is as short as they come.
-_CHARACTERS = {
+_CHARACTERS_PER_TOKEN = {
     "word": 3.0,
     "hump": 3.0,
     "crowded": 1.5,
@@ -156,7 +156,7 @@ _CHARACTERS = {
 }
 # Beyond ASCII a character takes as many tokens as it has bytes, but for those of which every
 # vocabulary has more: from each of these on, so many.
-_BEYOND = (
+_TOKENS_PER_CHARACTER = (
     ("\u0080", 2),
     ("\u0430", 1),  # Cyrillic
     ("\u0450", 2),
@@ -194,7 +194,7 @@ _STRETCHES = compile_late(
 )
 
 
-def token_count(text: str) -> int:
+def count_tokens(text: str) -> int:
     """At least as many tokens as common vocabularies need; 0 for the empty text only.
 
     Held against cl100k, o200k and a published Claude vocabulary, whichever counts most: English
@@ -205,34 +205,36 @@ def token_count(text: str) -> int:
     """
     # No stretch goes on beyond a single space, so words are counted one by one, and once.
     first, *rest = words = text.split(" ")
-    if "" in rest or max(map(len, words)) > _REMEMBERED_LENGTH:
-        return _count(text)  # spaces in a row count together, and what is long is not kept
+    if "" in rest or max(map(len, words)) > _MAX_CACHED_CHARACTERS:
+        return _sum_tokens(text)  # spaces in a row count together, and what is long is not kept
     return _count_word(first) + sum(map(_count_next_word, rest))
 
 
-def _count(text: str) -> int:
-    return sum(_tokens(found) for found in _STRETCHES.finditer(text))
+def _sum_tokens(text: str) -> int:
+    return sum(_count_stretch(found) for found in _STRETCHES.finditer(text))
 
 
-_count_word = lru_cache(_REMEMBERED)(_count)
+_count_word = lru_cache(_CACHED_WORDS)(_sum_tokens)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_WORDS)
 def _count_next_word(word: str) -> int:
     """Count a word with the space before it."""
-    return _count(f" {word}")
+    return _sum_tokens(f" {word}")
 
 
-def _tokens(stretch: re.Match[str]) -> int:
+def _count_stretch(stretch: re.Match[str]) -> int:
     kind = stretch.lastgroup or ""
     if kind == "beyond":
-        return sum(map(_tokens_beyond_ascii, stretch[0]))
+        return sum(map(_count_character, stretch[0]))
     length = len(stretch[kind])
-    if kind == "word" and length <= _SHORT_WORD:
+    if kind == "word" and length <= _SHORT_WORD_CHARACTERS:
         return 1
-    return max(ceil(length / _CHARACTERS[kind]), 2 if kind == "hump" else 1)
+    return max(ceil(length / _CHARACTERS_PER_TOKEN[kind]), 2 if kind == "hump" else 1)
 
 
-@lru_cache(_REMEMBERED)
-def _tokens_beyond_ascii(character: str) -> int:
-    return _BEYOND[bisect_right(_BEYOND, character, key=itemgetter(0)) - 1][1]
+@lru_cache(_CACHED_WORDS)
+def _count_character(character: str) -> int:
+    return _TOKENS_PER_CHARACTER[
+        bisect_right(_TOKENS_PER_CHARACTER, character, key=itemgetter(0)) - 1
+    ][1]

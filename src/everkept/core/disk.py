@@ -14,13 +14,13 @@ from typing import IO
 from everkept.errors import ReadOnly, StorageFull, Unavailable
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
-DRAFT = ".tmp"  # ends the name of a file that `replace` has not finished
+DRAFT_SUFFIX = ".tmp"  # ends the name of a file that `replace` has not finished
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other ends of lines
 
 
 @contextmanager
-def usable(path: Path) -> Generator[None, None, None]:
+def translate_os_errors(path: Path) -> Generator[None, None, None]:
     """Raise our error, with what to do, if the file system refuses the file."""
     try:
         yield
@@ -60,7 +60,7 @@ def open_private(path: Path | str, flags: int) -> int:
 
 
 @contextmanager
-def new_file(path: Path, *, is_synced: bool = True) -> Generator[IO[bytes], None, None]:
+def write_new_file(path: Path, *, is_synced: bool = True) -> Generator[IO[bytes], None, None]:
     """Create a private file to write to, which an error deletes.
 
     Raise FileExistsError if the file exists. After the block the disk has it, if `is_synced`.
@@ -81,7 +81,7 @@ def create(
     path: Path, content: bytes = b"", *, mode: int = PRIVATE_FILE, is_synced: bool = True
 ) -> None:
     """Create a file, which others can read only when it is whole; raise FileExistsError."""
-    with new_file(path, is_synced=is_synced) as file:
+    with write_new_file(path, is_synced=is_synced) as file:
         file.write(content)
     if mode != PRIVATE_FILE:
         path.chmod(mode)
@@ -99,7 +99,7 @@ def replace(
 
     `owner` is the user and group that it should belong to, as far as we may decide that.
     """
-    draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}{DRAFT}")
+    draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}{DRAFT_SUFFIX}")
     try:
         create(draft, content, mode=mode, is_synced=is_synced)
         if owner is not None and sys.platform != "win32":

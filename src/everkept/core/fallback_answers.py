@@ -6,24 +6,24 @@ Hooks load this module for the matches of words, and walk nowhere: `answers` is 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from everkept.core.records import SESSION_SCOPE, Link, Record, Weights, Where
+from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, RecordLink, Weights
 from everkept.core.store import FindLinks, RecordStore
-from everkept.language.spellings import stem, tokens
+from everkept.language.spellings import split_tokens, stem
 from everkept.language.words import (
     AllOf,
     AnyOf,
-    Phrase,
     Without,
+    WordPhrase,
     WordQuery,
-    index_text,
-    indexed_prefix,
+    build_index_text,
+    compute_indexed_prefix,
 )
 
 if TYPE_CHECKING:
     from everkept.core.answers import Hops, Selection, Subgraph
 
 
-def fits(record: Record, where: Where) -> bool:
+def is_selected(record: Record, where: RecordFilter) -> bool:
     touched = max(record.updated_at, record.deleted_at or 0)
     return (
         (where.deleted is None or where.deleted == (record.deleted_at is not None))
@@ -44,14 +44,14 @@ def fits(record: Record, where: Where) -> bool:
         and (not where.pinned or bool(record.facets.get("pinned")))
         and (not where.automatic or bool(record.facets.get("automatic")))
         and (where.min_importance is None or (record.importance or 0) >= where.min_importance)
-        and (where.after is None or record.at >= where.after)
-        and (where.before is None or record.at <= where.before)
+        and (where.after is None or record.effective_at >= where.after)
+        and (where.before is None or record.effective_at <= where.before)
         and (where.created_before is None or record.created_at <= where.created_before)
         and (where.touched_after is None or touched > where.touched_after)
     )
 
 
-def hears(record: Record, other: Record) -> bool:
+def has_context(record: Record, other: Record) -> bool:
     """Whether the other's text is part of what the record is found by.
 
     It stands just before or after it in a session, and whoever sees the record may see it too.
@@ -66,57 +66,60 @@ def hears(record: Record, other: Record) -> bool:
     )
 
 
-HEARD = 500  # characters of a text beside a record that it is found by; the nearest ones
+CONTEXT_CHARACTERS = (
+    500  # characters of a text beside a record that it is found by; the nearest ones
+)
 
 Fields = tuple[list[str], list[str], list[str]]  # the stems of name, text and context
 
 
-def fields_of(name: str, text: str, context: str) -> Fields:
-    return _stems(name), _stems(text), _stems(context)
+def split_fields(name: str, text: str, context: str) -> Fields:
+    return _list_stems(name), _list_stems(text), _list_stems(context)
 
 
-def heard(text: str, *, before: bool) -> str:
+def clip_context(text: str, *, before: bool) -> str:
     """What counts of a text just before a record, or just after it: the end, or the beginning."""
-    if len(text) <= HEARD:
+    if len(text) <= CONTEXT_CHARACTERS:
         return text
     # No half word, where there are blanks between words.
     if before:
-        near = text[-HEARD:]
+        near = text[-CONTEXT_CHARACTERS:]
         return near.partition(" ")[2] or near
-    near = text[:HEARD]
+    near = text[:CONTEXT_CHARACTERS]
     return near.rpartition(" ")[0] or near
 
 
-def matches(fields: Fields, query: WordQuery) -> bool:
+def is_match(fields: Fields, query: WordQuery) -> bool:
     match query:
-        case Phrase():
-            return any(_occurrences(field, query) for field in fields)
+        case WordPhrase():
+            return any(_count_occurrences(field, query) for field in fields)
         case AllOf(parts):
-            return all(matches(fields, part) for part in parts)
+            return all(is_match(fields, part) for part in parts)
         case AnyOf(parts):
-            return any(matches(fields, part) for part in parts)
+            return any(is_match(fields, part) for part in parts)
         case Without(wanted, unwanted):
-            return matches(fields, wanted) and not matches(fields, unwanted)
+            return is_match(fields, wanted) and not is_match(fields, unwanted)
 
 
-def score(fields: Fields, query: WordQuery, weights: Weights) -> float:
+def compute_score(fields: Fields, query: WordQuery, weights: Weights) -> float:
     """The weighted hits, shorter fields first."""
     match query:
-        case Phrase():
+        case WordPhrase():
             counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
             return sum(
-                weight * _occurrences(field, query) / (1 + len(field)) for field, weight in counted
+                weight * _count_occurrences(field, query) / (1 + len(field))
+                for field, weight in counted
             )
         case AllOf(parts) | AnyOf(parts):
-            return sum(score(fields, part, weights) for part in parts)
+            return sum(compute_score(fields, part, weights) for part in parts)
         case Without(wanted):
-            return score(fields, wanted, weights)
+            return compute_score(fields, wanted, weights)
 
 
-def _occurrences(field: list[str], phrase: Phrase) -> int:
+def _count_occurrences(field: list[str], phrase: WordPhrase) -> int:
     prefix = phrase.prefix
     first = [stem(word) for word in phrase.words[:-1]]
-    last = indexed_prefix(phrase.words[-1]) if prefix else stem(phrase.words[-1])
+    last = compute_indexed_prefix(phrase.words[-1]) if prefix else stem(phrase.words[-1])
     return sum(
         field[i : i + len(first)] == first
         and (field[i + len(first)].startswith(last) if prefix else field[i + len(first)] == last)
@@ -124,21 +127,21 @@ def _occurrences(field: list[str], phrase: Phrase) -> int:
     )
 
 
-def _stems(text: str) -> list[str]:
-    return [stem(word) for word in tokens(index_text(text))]
+def _list_stems(text: str) -> list[str]:
+    return [stem(word) for word in split_tokens(build_index_text(text))]
 
 
-async def hop_by_hop(
-    ask: Callable[[FindLinks], Awaitable[list[Link]]],
+async def walk_by_hops(
+    ask: Callable[[FindLinks], Awaitable[list[RecordLink]]],
     ids: Sequence[str],
     hops: "Hops",
     *,
-    fits: Callable[[Link], bool] | None = None,
-) -> list[list[Link]]:
+    fits: Callable[[RecordLink], bool] | None = None,
+) -> list[list[RecordLink]]:
     """Answer `WalkLinks` by a question for each hop; go only along links that fit."""
-    from everkept.core.answers import beyond
+    from everkept.core.answers import list_next_ids
 
-    walked: list[list[Link]] = []
+    walked: list[list[RecordLink]] = []
     seen, met, edge = set(ids), set[str](), list(ids)
     for _ in range(hops.count):
         if not edge:
@@ -149,28 +152,28 @@ async def hop_by_hop(
             break
         walked.append(new)
         met.update(link.id for link in new)
-        edge = beyond(new, seen, hops.width)
+        edge = list_next_ids(new, seen, hops.width)
         seen.update(edge)
     return walked
 
 
 async def ask_for_subgraph(store: RecordStore, wanted: "Selection") -> "Subgraph":
     """Answer `ReadSubgraph` by four other questions."""
-    from everkept.core.answers import Subgraph, assemble, cut, other_ends
+    from everkept.core.answers import Subgraph, apply_limit, assemble, list_other_ends
 
     kind = wanted.kind
     if wanted.ids is None:
-        where = Where(kinds=(kind,))
+        where = RecordFilter(kinds=(kind,))
         records = await store.scan(
-            where, order=wanted.order, after=wanted.after, limit=wanted.looked_for
+            where, order=wanted.order, after=wanted.after, limit=wanted.row_limit
         )
     else:
         records = [record for record in await store.get(wanted.ids) if record.kind == kind]
-    records, has_more = cut(wanted, records)
+    records, has_more = apply_limit(wanted, records)
     ids = [record.id for record in records]
     if not ids:
         return Subgraph([], [], has_more)
-    children = await store.scan(Where(kinds=(wanted.leaf_kind,), parents=tuple(ids)))
-    links = await store.links(ids, direction=wanted.direction, sources=(kind,))
-    others = await store.get(other_ends(records, links))
+    children = await store.scan(RecordFilter(kinds=(wanted.leaf_kind,), parents=tuple(ids)))
+    links = await store.find_links(ids, direction=wanted.direction, sources=(kind,))
+    others = await store.get(list_other_ends(records, links))
     return assemble(records, children, links, others, has_more=has_more)

@@ -6,19 +6,19 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from everkept.core.text import clipped, has_control_characters
+from everkept.core.text import clip_text, has_control_characters
 from everkept.errors import Refused
 from everkept.values import Value
 
-PATH_LIMIT = 240  # bytes of one name, with room for what a store adds to it
-_WHOLE_LIMIT = 900  # bytes of a whole path; systems end at 1,024, with the folder before it
+MAX_NAME_BYTES = 240  # bytes of one name, with room for what a store adds to it
+_MAX_PATH_BYTES = 900  # bytes of a whole path; systems end at 1,024, with the folder before it
 # Names that Windows gives to devices, whatever their ending: a folder may be shared with it.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
     | {f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"}
 )
 # Names that pass every check below: nearly all of them.
-_PLAIN = re.compile(
+_PLAIN_NAME = re.compile(
     r"(?!(?:con|prn|aux|nul|(?:com|lpt)[1-9]) *(?:\.|$))[a-z0-9_. -]{0,199}[a-z0-9_-]",
     re.ASCII | re.IGNORECASE,
 )
@@ -102,7 +102,7 @@ class FileStore(Protocol):
         """Adds to the end; a crash may leave a part. For what can be made again."""
         ...
 
-    async def info(self, path: str = "") -> FileInfo | None:
+    async def read_info(self, path: str = "") -> FileInfo | None:
         """None where there is nothing; the folder itself without a path."""
         ...
 
@@ -111,7 +111,7 @@ class FileStore(Protocol):
 
         Left out are its own working files (locks, and what a crash left of a write) and what no
         path of a store can reach: links that lead out, nowhere or in a circle, devices, pipes, and
-        names that `checked_path` refuses.
+        names that `parse_path` refuses.
         """
         ...
 
@@ -164,14 +164,14 @@ class FileStore(Protocol):
 class FileStores(Protocol):
     """All folders that can be reached."""
 
-    async def at(self, address: str) -> FileStore:
+    async def open_folder(self, address: str) -> FileStore:
         """The folder there, which need not exist. InvalidInput for what is no address."""
         ...
 
     async def close(self) -> None: ...
 
 
-def checked_path(path: str) -> tuple[str, ...]:
+def parse_path(path: str) -> tuple[str, ...]:
     """The parts of a path inside a store; the store's own folder has none.
 
     The same names are refused on every system, so that a folder can move between them.
@@ -179,11 +179,11 @@ def checked_path(path: str) -> tuple[str, ...]:
     if not path:
         return ()
     parts = tuple(path.split("/"))
-    reason = next(filter(None, map(_problem, parts)), None)
-    if reason is None and len(path.encode("utf-8")) > _WHOLE_LIMIT:
-        reason = f"it is longer than {_WHOLE_LIMIT} bytes"
+    reason = next(filter(None, map(_find_problem, parts)), None)
+    if reason is None and len(path.encode("utf-8")) > _MAX_PATH_BYTES:
+        reason = f"it is longer than {_MAX_PATH_BYTES} bytes"
     if reason is not None:
-        shown = ascii(clipped(path, 120))[1:-1]
+        shown = ascii(clip_text(path, 120))[1:-1]
         raise Refused(
             f'"{shown}" is no name inside this folder: {reason}.',
             hint="Names are relative, as in progress.md.",
@@ -194,11 +194,11 @@ def checked_path(path: str) -> tuple[str, ...]:
 
 def is_name(name: str) -> bool:
     """Whether a store can be asked for it; other names that a disk may hold are left out."""
-    return "/" not in name and _problem(name) is None
+    return "/" not in name and _find_problem(name) is None
 
 
-def _problem(part: str) -> str | None:
-    if _PLAIN.fullmatch(part):
+def _find_problem(part: str) -> str | None:
+    if _PLAIN_NAME.fullmatch(part):
         return None
     if not part:
         return "it begins or ends with a slash, or holds two in a row"
@@ -219,12 +219,12 @@ def _problem(part: str) -> str | None:
             size = len(part.encode("utf-8"))
         except UnicodeEncodeError:
             return "it is no valid text"
-        if _resembles_the_folder_above(part):
+        if _is_like_parent(part):
             return "some system would read it as '..'"
-    return f"a part of it is longer than {PATH_LIMIT} bytes" if size > PATH_LIMIT else None
+    return f"a part of it is longer than {MAX_NAME_BYTES} bytes" if size > MAX_NAME_BYTES else None
 
 
-def _resembles_the_folder_above(part: str) -> bool:
+def _is_like_parent(part: str) -> bool:
     """Full-width dots and slashes are ordinary in names, unless together they lead elsewhere."""
     plain = unicodedata.normalize("NFKC", _INVISIBLE.sub("", part)).replace("\\", "/")
     return not plain.strip() or any(piece.strip() in (".", "..") for piece in plain.split("/"))

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 Key = str | int
 
-DEEPEST = 100  # brackets inside each other in a document; nobody means to write so many
+MAX_DEPTH = 100  # brackets inside each other in a document; nobody means to write so many
 
-BLANKS = re.compile(r"[ \t\r\n]*")
+WHITESPACE = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BAD_STRING = "the quotes are not closed, or something between them needs a backslash"
@@ -29,7 +29,7 @@ class NotJson(ValueError):
         super().__init__(f"line {self.line}, column {self.column}: {reason}")
 
 
-class Item(NamedTuple):
+class JsonItem(NamedTuple):
     key: Key
     start: int  # of its key, or of its value in a list
     value_start: int
@@ -38,10 +38,10 @@ class Item(NamedTuple):
     comma: int | None = None  # where the comma behind it stands
 
 
-class Container(NamedTuple):
+class JsonContainer(NamedTuple):
     start: int
     close: int  # where its closing bracket stands
-    items: list[Item]
+    items: list[JsonItem]
     last: int  # behind the last thing in it that is no blank
     ends_in_line_comment: bool
 
@@ -50,20 +50,20 @@ class Container(NamedTuple):
 _ReadValue = Callable[[str, int], tuple[Any, int]]
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value of the whole text; an empty one is an empty object. NotJson where it is none."""
-    begin = past_trivia(text, 0)
+    begin = skip_trivia(text, 0)
     if begin == len(text):
         return {}
     try:
-        value, end = _value(text, begin)
+        value, end = _parse_value(text, begin)
     except RecursionError as error:
         raise NotJson("it is nested too deeply", text, begin) from error
     _check_end(text, end)
     return value
 
 
-class Repeated(NamedTuple):
+class RepeatedKey(NamedTuple):
     """A key that an object has twice: where it stands again, and where at first."""
 
     path: tuple[Key, ...]
@@ -78,7 +78,7 @@ class _Node(NamedTuple):
     again: Sequence[tuple[str, int, int]] = ()  # keys that are there twice, and both their starts
 
 
-class Document:
+class JsonDocument:
     """A text's value, and the line of everything in it. NotJson where it is none.
 
     Unlike `parsed` it refuses a text that says nothing, numbers too large to be told from
@@ -89,35 +89,35 @@ class Document:
     def __init__(self, text: str) -> None:
         self._text = text = text.removeprefix(_BYTE_ORDER_MARK)
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        begin = past_trivia(text, 0)
+        begin = skip_trivia(text, 0)
         if begin == len(text):
             raise NotJson("it is empty", text, 0)
-        self._root, end = self._node(text, begin, 1)
+        self._root, end = self._parse_node(text, begin, 1)
         _check_end(text, end)
         self.value: Any = self._root.value
-        self.repeated = self._repeated(self._root, ())
+        self.repeated = self._list_repeated(self._root, ())
 
-    def line(self, path: Sequence[Key]) -> int:
+    def find_line(self, path: Sequence[Key]) -> int:
         """Of a key, or of an item of a list; of the last that there is on the way to a place."""
         node = self._root
         for key in path:
             if key not in node.children:
                 break
             node = node.children[key]
-        return self._line_at(node.start)
+        return self._compute_line(node.start)
 
-    def _line_at(self, position: int) -> int:
+    def _compute_line(self, position: int) -> int:
         return bisect_right(self._line_starts, position)
 
-    def _node(self, text: str, at: int, depth: int) -> tuple[_Node, int]:
+    def _parse_node(self, text: str, at: int, depth: int) -> tuple[_Node, int]:
         if text[at : at + 1] not in {"{", "["}:
-            value, end = _value(text, at)
+            value, end = _parse_value(text, at)
             if isinstance(value, float) and not math.isfinite(value):
                 raise NotJson("the number is too large", text, at)
             return _Node(value, at), end
-        if depth > DEEPEST:
-            raise NotJson(f"more than {DEEPEST} brackets stand inside each other", text, at)
-        container = scanned(text, at, lambda text, at: self._node(text, at, depth + 1))
+        if depth > MAX_DEPTH:
+            raise NotJson(f"more than {MAX_DEPTH} brackets stand inside each other", text, at)
+        container = scan_container(text, at, lambda text, at: self._parse_node(text, at, depth + 1))
         children: dict[Key, _Node] = {}
         again: list[tuple[str, int, int]] = []
         for item in container.items:
@@ -128,44 +128,44 @@ class Document:
         value = list(values.values()) if text[at] == "[" else values
         return _Node(value, at, children, again), container.close + 1
 
-    def _repeated(self, node: _Node, path: tuple[Key, ...]) -> list[Repeated]:
+    def _list_repeated(self, node: _Node, path: tuple[Key, ...]) -> list[RepeatedKey]:
         own = [
-            Repeated((*path, key), self._line_at(start), self._line_at(first))
+            RepeatedKey((*path, key), self._compute_line(start), self._compute_line(first))
             for key, start, first in node.again
         ]
-        below = (self._repeated(child, (*path, key)) for key, child in node.children.items())
+        below = (self._list_repeated(child, (*path, key)) for key, child in node.children.items())
         return sum(below, own)
 
 
-def scanned(text: str, start: int, read: _ReadValue | None = None) -> Container:
+def scan_container(text: str, start: int, read: _ReadValue | None = None) -> JsonContainer:
     """The object or list that begins there, with the places of its items."""
-    read = read or _value
+    read = read or _parse_value
     is_list = text[start] == "["
     closing = "]" if is_list else "}"
-    items: list[Item] = []
-    at, last, in_line_comment = trivia(text, start + 1)
+    items: list[JsonItem] = []
+    at, last, in_line_comment = scan_trivia(text, start + 1)
     while at < len(text) and text[at] != closing:
         if items and items[-1].comma is None:
             raise NotJson("a comma is missing", text, at)
-        item = _item(text, at, len(items) if is_list else None, read)
-        at, last, in_line_comment = trivia(text, item.end)
+        item = _parse_item(text, at, len(items) if is_list else None, read)
+        at, last, in_line_comment = scan_trivia(text, item.end)
         if text.startswith(",", at):
             item = item._replace(comma=at)
-            at, last, in_line_comment = trivia(text, at + 1)
+            at, last, in_line_comment = scan_trivia(text, at + 1)
         items.append(item)
     if at >= len(text):
         raise NotJson("a bracket is not closed", text, start)
-    return Container(start, at, items, last, in_line_comment)
+    return JsonContainer(start, at, items, last, in_line_comment)
 
 
-def trivia(text: str, at: int) -> tuple[int, int, bool]:
+def scan_trivia(text: str, at: int) -> tuple[int, int, bool]:
     """Past blanks and comments; where the last comment ends; whether that reaches its line's end.
 
     Without a comment the second is where it began.
     """
     last, in_line_comment = at, False
     while True:
-        at = cast("re.Match[str]", BLANKS.match(text, at)).end()
+        at = cast("re.Match[str]", WHITESPACE.match(text, at)).end()
         comment = _COMMENT.match(text, at)
         if comment is None:
             return at, last, in_line_comment
@@ -173,17 +173,17 @@ def trivia(text: str, at: int) -> tuple[int, int, bool]:
         in_line_comment = comment.group().startswith("//")
 
 
-def past_trivia(text: str, at: int) -> int:
-    return trivia(text, at)[0]
+def skip_trivia(text: str, at: int) -> int:
+    return scan_trivia(text, at)[0]
 
 
 def _check_end(text: str, end: int) -> None:
-    rest = past_trivia(text, end)
+    rest = skip_trivia(text, end)
     if rest < len(text):
         raise NotJson("there is more behind the end", text, rest)
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
+def _parse_value(text: str, at: int) -> tuple[Any, int]:
     """The value that begins here, and where it ends."""
     if at >= len(text):
         raise NotJson("something is missing", text, at)
@@ -193,23 +193,23 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         if text[at] not in "{[":
             reason = _BAD_STRING if text[at] == '"' else "no value can begin here"
             raise NotJson(reason, text, at) from error
-    container = scanned(text, at)
+    container = scan_container(text, at)
     if text[at] == "[":
         return [item.value for item in container.items], container.close + 1
     return {item.key: item.value for item in container.items}, container.close + 1
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refused)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _item(text: str, at: int, number: int | None, read: _ReadValue) -> Item:
+def _parse_item(text: str, at: int, number: int | None, read: _ReadValue) -> JsonItem:
     if number is not None:
         value, end = read(text, at)
-        return Item(number, at, at, end, value)
+        return JsonItem(number, at, at, end, value)
     name = _STRING.match(text, at)
     if name is None:
         raise NotJson("a name in quotes is missing", text, at)
@@ -217,9 +217,9 @@ def _item(text: str, at: int, number: int | None, read: _ReadValue) -> Item:
         key = cast(str, json.loads(name.group()))
     except ValueError as error:
         raise NotJson("the name cannot be read", text, at) from error
-    colon = past_trivia(text, name.end())
+    colon = skip_trivia(text, name.end())
     if not text.startswith(":", colon):
         raise NotJson("a colon is missing", text, colon)
-    begin = past_trivia(text, colon + 1)
+    begin = skip_trivia(text, colon + 1)
     value, end = read(text, begin)
-    return Item(key, at, begin, end, value)
+    return JsonItem(key, at, begin, end, value)

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Literal, TypeVar
 
-from everkept.core.answers import Holdings, Search, Token
-from everkept.core.mcp import Usage
-from everkept.core.projects import Project, Silence, Status
-from everkept.core.store import A_co, Answered, RecordStore
+from everkept.core.answers import CatalogData, SearchRecord, Token
+from everkept.core.mcp import ToolUsage
+from everkept.core.projects import OffPeriod, Project, Status
+from everkept.core.store import A_co, RecordStore, TypedRequest
 from everkept.values import Value
 
 Engine = Literal["sqlite", "memory", "surreal", "postgres"]
 Mode = Literal["embedded-file", "embedded-memory", "local-server", "remote"]
-Reachable = Literal["connected", "reconnecting", "degraded"]
+Reachability = Literal["connected", "reconnecting", "degraded"]
 
 
 class Condition(Value):
@@ -22,7 +22,7 @@ class Condition(Value):
 
     engine: Engine
     mode: Mode
-    status: Reachable = "connected"
+    status: Reachability = "connected"
     version: str = ""  # of the engine, once it is known
     place: str = ""  # a folder or an address, without any secret
     since: int | None = None  # when it was last seen to go, where it is not connected
@@ -36,7 +36,7 @@ class Condition(Value):
     copy_kept: str = ""  # where that copy is kept, of a database that has lost something since
 
 
-class Absence(Value):
+class UnreachableInfo(Value):
     """Why the engine itself was not asked, as it was known at that moment."""
 
     since: int | None = None
@@ -45,15 +45,15 @@ class Absence(Value):
     never_reached: bool = False  # from this folder
 
 
-UNTOLD = Absence()
+UNKNOWN_REASON = UnreachableInfo()
 
 
-class Answering(Value, frozen=False):
+class ReplicaUse(Value, frozen=False):
     """One call that is being answered."""
 
     from_replica: bool = False  # something was read from what was last seen
     kept_here: bool = False  # something was written that waits for the engine to be back
-    absence: Absence = UNTOLD  # when the first of that was noted
+    absence: UnreachableInfo = UNKNOWN_REASON  # when the first of that was noted
     is_over: bool = False
 
     @property
@@ -61,51 +61,51 @@ class Answering(Value, frozen=False):
         return self.from_replica or self.kept_here
 
 
-_answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
+_replica_use: ContextVar[ReplicaUse | None] = ContextVar("answering", default=None)
 
 
 @contextmanager
-def answering() -> Generator[Answering, None, None]:
+def track_replica_use() -> Generator[ReplicaUse, None, None]:
     """Whatever is asked within, in tasks of its own too, is noted in what this gives."""
-    noted = Answering()
-    token = _answering.set(noted)
+    noted = ReplicaUse()
+    token = _replica_use.set(noted)
     try:
         yield noted
     finally:
         noted.is_over = True  # for what goes on in tasks of its own
-        _answering.reset(token)
+        _replica_use.reset(token)
 
 
-def note_replica(absence: Absence = UNTOLD) -> None:
+def note_replica_read(absence: UnreachableInfo = UNKNOWN_REASON) -> None:
     """Something was read from what was last seen of an engine that is away."""
-    if noted := _noted(absence):
+    if noted := _note_reason(absence):
         noted.from_replica = True
 
 
-def reads_replica() -> bool:
+def has_read_replica() -> bool:
     """Whether the call that is being answered has read what was last seen: the rest of it does."""
-    noted = _answering.get()
+    noted = _replica_use.get()
     return noted is not None and noted.from_replica and not noted.is_over
 
 
-def note_kept_here(absence: Absence = UNTOLD) -> None:
+def note_pending_write(absence: UnreachableInfo = UNKNOWN_REASON) -> None:
     """Something was written that waits until the engine is back."""
-    if noted := _noted(absence):
+    if noted := _note_reason(absence):
         noted.kept_here = True
 
 
-def _noted(absence: Absence) -> Answering | None:
-    noted = _answering.get()
+def _note_reason(absence: UnreachableInfo) -> ReplicaUse | None:
+    noted = _replica_use.get()
     if noted is not None and not noted.is_degraded:
         noted.absence = absence
     return noted
 
 
-class CatalogQuestion(Answered[A_co]):
+class CatalogQuestion(TypedRequest[A_co]):
     """Something that a library can be asked, and which changes nothing."""
 
 
-class CatalogChange(Answered[A_co]):
+class CatalogChange(TypedRequest[A_co]):
     """A write to a library beside the records of its projects."""
 
 
@@ -121,7 +121,7 @@ class GetProject(CatalogQuestion[Project]):
     name: str
 
 
-class ListSilences(CatalogQuestion[list[Silence]]):
+class ListOffPeriods(CatalogQuestion[list[OffPeriod]]):
     """When the projects of folders were turned off, also the ones that still are."""
 
 
@@ -149,14 +149,14 @@ class ListNotes(CatalogQuestion[Mapping[str, str]]):
     prefix: str
 
 
-class ListSearches(CatalogQuestion[list[Search]]):
+class ListSearches(CatalogQuestion[list[SearchRecord]]):
     """The newest searches first, of all sessions or of one."""
 
     session: str | None = None
     limit: int = 100
 
 
-class ListUsage(CatalogQuestion[list[Usage]]):
+class ListUsage(CatalogQuestion[list[ToolUsage]]):
     """One sum for each tool that was called, the most called first and then by name."""
 
 
@@ -170,7 +170,7 @@ class HasToken(CatalogQuestion[bool]):
     secret_hash: str
 
 
-class ReadHoldings(CatalogQuestion[Holdings]):
+class ReadCatalogData(CatalogQuestion[CatalogData]):
     """Everything that the library has beside the records."""
 
 
@@ -227,7 +227,7 @@ class WriteNote(CatalogChange[None]):
 class AddSearches(CatalogChange[None]):
     """Store searches; the oldest go when there are too many."""
 
-    searches: Sequence[Search]
+    searches: Sequence[SearchRecord]
 
 
 class ForgetSearches(CatalogChange[int]):
@@ -237,7 +237,7 @@ class ForgetSearches(CatalogChange[int]):
 class AddUsage(CatalogChange[None]):
     """Add to the stored sums, all rows or none, while other processes add to them too."""
 
-    rows: Sequence[Usage]
+    rows: Sequence[ToolUsage]
 
 
 class RegisterToken(CatalogChange[None]):
@@ -253,13 +253,13 @@ class RevokeToken(CatalogChange[bool]):
     token_id: str
 
 
-class ReplaceHoldings(CatalogChange[None]):
+class ReplaceCatalogData(CatalogChange[None]):
     """Make everything beside the records equal to these holdings, and discard the rest.
 
     Projects that stay keep their records; new ones have none yet.
     """
 
-    holdings: Holdings
+    holdings: CatalogData
 
 
 A = TypeVar("A")
@@ -289,15 +289,15 @@ class Library(ABC):
         """Return the project as it is now, and its store. Raises ProjectArchived."""
 
     @abstractmethod
-    async def store_of(self, project: "Project") -> RecordStore:
+    async def get_store(self, project: "Project") -> RecordStore:
         """Return the store of a project that may be archived, for a copy."""
 
     @abstractmethod
-    async def user(self) -> RecordStore:
+    async def open_user_store(self) -> RecordStore:
         """Return the store of the user's own records; create it if it is missing."""
 
     @abstractmethod
-    async def history(self) -> RecordStore:
+    async def open_history_store(self) -> RecordStore:
         """Return the store of conversations of all projects; create it if it is missing."""
 
     @abstractmethod
@@ -316,10 +316,10 @@ class Library(ABC):
     async def close(self) -> None:
         """End all work and close all connections."""
 
-    async def projects(self, status: "Status | None" = None) -> "list[Project]":
+    async def list_projects(self, status: "Status | None" = None) -> "list[Project]":
         return await self.ask(ListProjects(status))
 
-    async def project(self, name: str) -> "Project":
+    async def get_project(self, name: str) -> "Project":
         return await self.ask(GetProject(name))
 
     async def create(
@@ -336,46 +336,48 @@ class Library(ABC):
     async def delete(self, name: str) -> None:
         await self.apply(DeleteProject(name))
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> "Project":
+    async def set_off(self, name: str, *, off: bool, at: int | None = None) -> "Project":
         return await self.apply(SetProjectOff(name, off, at))
 
-    async def silences(self) -> "list[Silence]":
-        return await self.ask(ListSilences())
+    async def list_off_periods(self) -> "list[OffPeriod]":
+        return await self.ask(ListOffPeriods())
 
-    async def project_of_workspace(self, path: str) -> "Project | None":
+    async def find_workspace_project(self, path: str) -> "Project | None":
         return await self.ask(FindWorkspaceProject(path))
 
-    async def assign_workspace(self, path: str, project: "Project") -> "Project":
+    async def link_workspace(self, path: str, project: "Project") -> "Project":
         return await self.apply(LinkWorkspace(path, project))
 
-    async def workspaces_of(self, project: "Project") -> list[str]:
+    async def list_workspaces(self, project: "Project") -> list[str]:
         return await self.ask(ListWorkspaces(project))
 
-    async def note(self, key: str) -> str | None:
+    async def get_note(self, key: str) -> str | None:
         return await self.ask(GetNote(key))
 
     async def set_note(self, key: str, value: str | None) -> None:
         await self.apply(WriteNote(key, value))
 
-    async def notes(self, prefix: str) -> Mapping[str, str]:
+    async def list_notes(self, prefix: str) -> Mapping[str, str]:
         return await self.ask(ListNotes(prefix))
 
-    async def add_searches(self, searches: "Sequence[Search]") -> None:
+    async def add_searches(self, searches: "Sequence[SearchRecord]") -> None:
         await self.apply(AddSearches(searches))
 
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> "list[Search]":
+    async def list_searches(
+        self, *, session: str | None = None, limit: int = 100
+    ) -> "list[SearchRecord]":
         return await self.ask(ListSearches(session, limit))
 
     async def forget_searches(self) -> int:
         return await self.apply(ForgetSearches())
 
-    async def add_usage(self, rows: "Sequence[Usage]") -> None:
+    async def add_usage(self, rows: "Sequence[ToolUsage]") -> None:
         await self.apply(AddUsage(rows))
 
-    async def usage(self) -> "list[Usage]":
+    async def list_usage(self) -> "list[ToolUsage]":
         return await self.ask(ListUsage())
 
-    async def tokens(self) -> "list[Token]":
+    async def list_tokens(self) -> "list[Token]":
         return await self.ask(ListTokens())
 
     async def add_token(self, token: "Token", secret_hash: str) -> None:
@@ -384,14 +386,14 @@ class Library(ABC):
     async def remove_token(self, token_id: str) -> bool:
         return await self.apply(RevokeToken(token_id))
 
-    async def knows_token(self, secret_hash: str) -> bool:
+    async def has_token(self, secret_hash: str) -> bool:
         return await self.ask(HasToken(secret_hash))
 
-    async def holdings(self) -> "Holdings":
-        return await self.ask(ReadHoldings())
+    async def read_catalog_data(self) -> "CatalogData":
+        return await self.ask(ReadCatalogData())
 
-    async def take_over(self, holdings: "Holdings") -> None:
-        await self.apply(ReplaceHoldings(holdings))
+    async def replace_catalog_data(self, holdings: "CatalogData") -> None:
+        await self.apply(ReplaceCatalogData(holdings))
 
 
 class TableLibrary(Library):
@@ -407,30 +409,30 @@ class TableLibrary(Library):
         return await self.changes[type(change)](self, change)
 
 
-class PassingLibrary(Library):
+class ForwardingLibrary(Library):
     """A library that passes each call on to another one, once that is reached."""
 
     @abstractmethod
-    async def _reached(self) -> Library:
+    async def _reach_library(self) -> Library:
         """Return the library that answers."""
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
-        return await (await self._reached()).ask(question)
+        return await (await self._reach_library()).ask(question)
 
     async def apply(self, change: CatalogChange[A]) -> A:
-        return await (await self._reached()).apply(change)
+        return await (await self._reach_library()).apply(change)
 
     async def open(self, name: str) -> "tuple[Project, RecordStore]":
-        return await (await self._reached()).open(name)
+        return await (await self._reach_library()).open(name)
 
-    async def store_of(self, project: "Project") -> RecordStore:
-        return await (await self._reached()).store_of(project)
+    async def get_store(self, project: "Project") -> RecordStore:
+        return await (await self._reach_library()).get_store(project)
 
-    async def user(self) -> RecordStore:
-        return await (await self._reached()).user()
+    async def open_user_store(self) -> RecordStore:
+        return await (await self._reach_library()).open_user_store()
 
-    async def history(self) -> RecordStore:
-        return await (await self._reached()).history()
+    async def open_history_store(self) -> RecordStore:
+        return await (await self._reach_library()).open_history_store()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
-        return await (await self._reached()).on_change(hear)
+        return await (await self._reach_library()).on_change(hear)

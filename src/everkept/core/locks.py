@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.disk import create, make_folder, open_private, usable
+from everkept.core.disk import create, make_folder, open_private, translate_os_errors
 from everkept.errors import StoreBusy
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Whether a process can be born with the lock that its parent took.
 IS_INHERITED = sys.platform != "win32"
-PATIENCE_SECONDS = 10.0
+WAIT_SECONDS = 10.0
 
 if sys.platform == "win32":
     import msvcrt
@@ -59,7 +59,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     @classmethod
-    def handed_over(cls, path: Path) -> "FileLock":
+    def from_parent(cls, path: Path) -> "FileLock":
         """Return the lock that the parent gave as standard input, otherwise one that is free.
 
         Nothing else reads standard input there, and no argument has to name the descriptor.
@@ -97,7 +97,7 @@ class FileLock:
         while not self.take():
             if time.monotonic() > until:
                 return False
-            time.sleep(_nap())
+            time.sleep(_choose_delay())
         return True
 
     def release(self) -> None:
@@ -117,58 +117,58 @@ class FileLock:
 class WaitingLock:
     """A lock that threads, tasks and processes wait for; `title` names the work for an error."""
 
-    def __init__(self, path: Path, title: str, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, path: Path, title: str, patience: float = WAIT_SECONDS) -> None:
         self._path = path
         self._title = title
         self._patience = patience
         self._turn: asyncio.Lock | None = None  # among the tasks of this process
 
     @contextmanager
-    def held(self) -> Generator[None, None, None]:
+    def hold(self) -> Generator[None, None, None]:
         """Wait in the calling thread; raise StoreBusy if the lock is not free in time."""
-        lock = self._made()
-        with usable(self._path):
+        lock = self._build_lock()
+        with translate_os_errors(self._path):
             is_ours = lock.wait(self._patience)
         if not is_ours:
-            raise self._busy()
+            raise self._build_busy_error()
         try:
             yield
         finally:
             lock.release()
 
     @asynccontextmanager
-    async def exclusive(self) -> AsyncGenerator[None, None]:
+    async def hold_async(self) -> AsyncGenerator[None, None]:
         """Wait in a task; raise StoreBusy if the lock is not free in time."""
         import asyncio  # a hook never waits, and would pay for it
 
-        lock = self._made()
+        lock = self._build_lock()
         turn = self._turn = self._turn or asyncio.Lock()
         try:
             async with asyncio.timeout(self._patience):
                 await turn.acquire()
         except TimeoutError:
-            raise self._busy() from None
+            raise self._build_busy_error() from None
         try:
             until = time.monotonic() + self._patience
             while not self._take(lock):
                 if time.monotonic() > until:
-                    raise self._busy()
-                await asyncio.sleep(_nap())
+                    raise self._build_busy_error()
+                await asyncio.sleep(_choose_delay())
             yield
         finally:
             lock.release()
             turn.release()
 
-    def _made(self) -> FileLock:
-        with usable(self._path):
+    def _build_lock(self) -> FileLock:
+        with translate_os_errors(self._path):
             make_folder(self._path.parent)
         return FileLock(self._path)
 
     def _take(self, lock: FileLock) -> bool:
-        with usable(self._path):
+        with translate_os_errors(self._path):
             return lock.take()
 
-    def _busy(self) -> StoreBusy:
+    def _build_busy_error(self) -> StoreBusy:
         return StoreBusy(
             f"{self._title} is locked by another process.",
             hint="Try again; an import or a stopped Everkept process may be holding it.",
@@ -176,7 +176,7 @@ class WaitingLock:
         )
 
 
-class Turn:
+class ExpiringLock:
     """The right to do something that takes a moment; it ends with its time if its owner died."""
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -199,7 +199,7 @@ class Turn:
             self._path.unlink()
 
 
-def _nap() -> float:
+def _choose_delay() -> float:
     """Return 0.5 to 2 ms: whoever waits longer starves beside a process that never pauses."""
     return 0.0005 + os.urandom(1)[0] / 170_000
 

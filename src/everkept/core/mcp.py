@@ -14,8 +14,8 @@ from everkept.values import Value, field
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
 
-META = "io.modelcontextprotocol/"  # how the protocol's own keys in `_meta` begin
-MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes of one message, on every transport
+META_PREFIX = "io.modelcontextprotocol/"  # how the protocol's own keys in `_meta` begin
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # bytes of one message, on every transport
 
 
 _STANDARD = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -56,8 +56,8 @@ def _has_null(data: bytes) -> bool:
     return place >= 0
 
 
-_KEPT = 4096  # bytes of either end of a line that is too long
-_TAIL = 400  # bytes at the end of a line that an id is looked for in
+_KEPT_BYTES = 4096  # bytes of either end of a line that is too long
+_TAIL_BYTES = 400  # bytes at the end of a line that an id is looked for in
 
 # The id of a message that cannot be read as a whole, where the usual writers put it.
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{0,200}")\s*'
@@ -66,14 +66,14 @@ _ID_AT_HEAD = compile_late(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb","
 _ID_AT_TAIL = compile_late(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
-class Overlong(Value):
+class OverlongLine(Value):
     """A line that was dropped because it is too long; its ends may tell what it was."""
 
     head: bytes
     tail: bytes
 
 
-class Lines:
+class LineBuffer:
     """Takes bytes in any pieces, and gives whole lines without their ends."""
 
     def __init__(self, limit: int) -> None:
@@ -82,16 +82,16 @@ class Lines:
         self._size = 0
         self._head: bytes | None = None  # of the line that is being dropped
 
-    def feed(self, data: bytes) -> list[bytes | Overlong]:
+    def feed(self, data: bytes) -> list[bytes | OverlongLine]:
         *ended, rest = data.split(b"\n")
-        lines: list[bytes | Overlong] = []
+        lines: list[bytes | OverlongLine] = []
         for piece in ended:
             self._add(piece)
-            lines.append(self._taken())
+            lines.append(self._take_line())
         self._add(rest)
         return lines
 
-    def rest(self) -> bytes:
+    def get_rest(self) -> bytes:
         """What came after the last end of a line."""
         return b"".join(self._parts)
 
@@ -104,20 +104,20 @@ class Lines:
             return
         whole = b"".join(self._parts)
         if self._head is None:
-            self._head = whole[:_KEPT]
-        self._parts = [whole[-_KEPT:]]
+            self._head = whole[:_KEPT_BYTES]
+        self._parts = [whole[-_KEPT_BYTES:]]
 
-    def _taken(self) -> bytes | Overlong:
+    def _take_line(self) -> bytes | OverlongLine:
         whole, head = b"".join(self._parts), self._head
         self._parts, self._size, self._head = [], 0, None
-        return whole if head is None else Overlong(head, whole)
+        return whole if head is None else OverlongLine(head, whole)
 
 
-def id_in(head: bytes, tail: bytes) -> str | int | None:
+def find_id(head: bytes, tail: bytes) -> str | int | None:
     """The id of a message of which only the ends are known; None where they do not tell."""
     if not head.lstrip().startswith(b"{"):
         return None
-    found = _ID_AT_HEAD.match(head) or _ID_AT_TAIL.search(tail[-_TAIL:])
+    found = _ID_AT_HEAD.match(head) or _ID_AT_TAIL.search(tail[-_TAIL_BYTES:])
     try:
         return None if found is None else json.loads(found[1])
     except ValueError:  # a text that is none
@@ -126,11 +126,11 @@ def id_in(head: bytes, tail: bytes) -> str | int | None:
 
 JSON = dict[str, Any]
 
-ONLY = "upstream"  # the name of an upstream that stands alone in its file
+SINGLE_UPSTREAM = "upstream"  # the name of an upstream that stands alone in its file
 GATEWAY_CLIENT = "everkept-gateway"  # the name under which a gateway greets the servers behind it
-CONNECT_TIMEOUT = 60.0  # seconds; the first start of a package may have to fetch it
-CALL_TIMEOUT = 120.0  # seconds; clients themselves rarely wait longer
-MOST_RENEWALS = 10  # how many times its time a call may take that tells of progress
+CONNECT_SECONDS = 60.0  # seconds; the first start of a package may have to fetch it
+CALL_SECONDS = 120.0  # seconds; clients themselves rarely wait longer
+MAX_RENEWALS = 10  # how many times its time a call may take that tells of progress
 
 _SWITCHES = ("-y", "--yes", "-m")  # what may stand before the name of what is to be run
 # A package, a script or a module: no address, and nothing that is said beside a name.
@@ -139,7 +139,7 @@ _NAME = compile_late(r"@?[\w.-]+(?:/[\w.-]+)*(?:@[\w.^~-]+)?")
 VARIABLE = compile_late(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
 
 
-class Launch(Value):
+class UpstreamProgram(Value):
     """A program that speaks MCP on its standard input and output.
 
     Of our environment it gets a short list of what every program needs, and `env` beside; there
@@ -155,17 +155,17 @@ class Launch(Value):
     def label(self) -> str:
         """What a person calls it: `npx @x/y`. Further arguments are left out: a key may be
         among them."""
-        from everkept.core.secrets import masked
+        from everkept.core.secrets import mask_text
 
         # Someone may have given a whole line.
-        program = masked(PurePath(self.command.partition(" -")[0]).name)[0]
+        program = mask_text(PurePath(self.command.partition(" -")[0]).name)[0]
         rest = [argument for argument in self.args if argument not in _SWITCHES][:1]
         names = [PurePath(a).name if PurePath(a).is_absolute() else a for a in rest]
-        shown = [n for n in names if n[:1] != "-" and _NAME.fullmatch(n) and not masked(n)[1]]
+        shown = [n for n in names if n[:1] != "-" and _NAME.fullmatch(n) and not mask_text(n)[1]]
         return " ".join((program, *shown))
 
 
-class Endpoint(Value):
+class UpstreamEndpoint(Value):
     """An address that speaks MCP over Streamable HTTP; headers may hold `${NAME}` too."""
 
     url: str
@@ -180,7 +180,7 @@ class Endpoint(Value):
             return ""
 
 
-class Reach(Value):
+class UpstreamSettings(Value):
     """One upstream, and how patient we are with it.
 
     Each word of progress gives a call its `call_timeout` anew, up to MOST_RENEWALS times that in
@@ -188,15 +188,15 @@ class Reach(Value):
     """
 
     name: str
-    way: Launch | Endpoint
-    connect_timeout: float = CONNECT_TIMEOUT
-    call_timeout: float = CALL_TIMEOUT
+    way: UpstreamProgram | UpstreamEndpoint
+    connect_timeout: float = CONNECT_SECONDS
+    call_timeout: float = CALL_SECONDS
     starts_at_once: bool = False  # else at the first use
 
     @property
     def label(self) -> str:
         """What errors and the log call it: its name where it was given one."""
-        return self.name if self.name != ONLY else self.way.label or self.name
+        return self.name if self.name != SINGLE_UPSTREAM else self.way.label or self.name
 
 
 class Upstream(Protocol):
@@ -213,7 +213,7 @@ class Upstream(Protocol):
         """Begins to connect, without waiting for it."""
         ...
 
-    async def tools(self) -> list[JSON]:
+    async def list_tools(self) -> list[JSON]:
         """Its tools, as it describes them: every page of tools/list."""
         ...
 
@@ -237,7 +237,7 @@ class Upstream(Protocol):
         ...
 
 
-class Usage(Value):
+class ToolUsage(Value):
     """Calls of one tool: a sum that others are added to."""
 
     tool: str
@@ -255,26 +255,26 @@ class Usage(Value):
 class UsageLog(Protocol):
     """What is known of it on this machine."""
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
+    async def add_usage(self, rows: Sequence[ToolUsage]) -> None:
         """Adds to what is stored, all of it or nothing, whatever others add meanwhile."""
         ...
 
-    async def usage(self) -> list[Usage]:
+    async def list_usage(self) -> list[ToolUsage]:
         """One for each tool that was called, the most called first and then by name."""
         ...
 
 
-def summed(rows: Iterable[Usage]) -> list[Usage]:
+def sum_usage(rows: Iterable[ToolUsage]) -> list[ToolUsage]:
     """One for each tool, the most called first and then by name."""
-    sums: dict[str, Usage] = {}
+    sums: dict[str, ToolUsage] = {}
     for row in rows:
         known = sums.get(row.tool)
-        sums[row.tool] = _sum(known, row) if known else row
+        sums[row.tool] = _add_usage(known, row) if known else row
     return sorted(sums.values(), key=lambda usage: (-usage.calls, usage.tool))
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
+def _add_usage(one: ToolUsage, other: ToolUsage) -> ToolUsage:
+    return ToolUsage(
         one.tool,
         one.calls + other.calls,
         one.errors + other.errors,

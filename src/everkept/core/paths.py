@@ -19,7 +19,7 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or is_windows(path)
 
 
-def exact_parts(path: str, *, as_windows: bool | None = None) -> Parts:
+def split_exact(path: str, *, as_windows: bool | None = None) -> Parts:
     """Return the parts of a path as its machine compares them: on Windows without case.
 
     `as_windows` is for a name that does not say which machine it is from.
@@ -31,7 +31,7 @@ def exact_parts(path: str, *, as_windows: bool | None = None) -> Parts:
     return (root, *names) if path.startswith("/") else names
 
 
-def loose_parts(path: str) -> Parts:
+def split_loose(path: str) -> Parts:
     """Return the parts of a path for a search, whatever its case and its separators.
 
     `~` stands for a folder that is unknown here, so the names after it must do.
@@ -43,7 +43,7 @@ def loose_parts(path: str) -> Parts:
     return names[1:] if names[:1] == ("~",) else names
 
 
-def names_in(parts: Parts) -> Parts:
+def strip_root(parts: Parts) -> Parts:
     """Return parts without the root."""
     return parts[1:] if parts[:1] in (("/",), ("//",)) else parts
 
@@ -68,11 +68,13 @@ def is_within(folder: str | None, others: Iterable[str]) -> bool:
 
     The root names no folder, so nothing is within it.
     """
-    parts = exact_parts(folder or "")
-    return any(names_in(above) and starts_with(parts, above) for above in map(exact_parts, others))
+    parts = split_exact(folder or "")
+    return any(
+        strip_root(above) and starts_with(parts, above) for above in map(split_exact, others)
+    )
 
 
-class Exclusion:
+class FolderExclusion:
     """Folders that are left out, with all below them.
 
     A pattern is a folder, in which `*` and `?` stand for any characters of one name and `**` for
@@ -82,32 +84,37 @@ class Exclusion:
 
     def __init__(self, patterns: Sequence[str], *, home: Path | None = None) -> None:
         self.patterns = tuple(dict.fromkeys(p.strip() for p in patterns if p.strip()))
-        self._forms = [(p, _at_home(p, home)) for p in self.patterns]
-        self.pattern_of = lru_cache(4_096)(self._pattern_of)
+        self._forms = [(p, _expand_home(p, home)) for p in self.patterns]
+        self.pattern_of = lru_cache(4_096)(self._find_folder_pattern)
 
-    def _pattern_of(self, folder: str) -> str | None:
+    def _find_folder_pattern(self, folder: str) -> str | None:
         """The pattern that leaves a folder out; one that nobody knows stays in."""
         if not folder:
             return None
-        path, on_windows = _plain(folder), is_windows(folder)
+        path, on_windows = _normalize_folder(folder), is_windows(folder)
         return next(
-            (pattern for pattern, form in self._forms if _regex(form, on_windows).match(path)), None
+            (
+                pattern
+                for pattern, form in self._forms
+                if _compile_pattern(form, on_windows).match(path)
+            ),
+            None,
         )
 
-    def leaves_out(self, folder: str | None) -> bool:
+    def is_excluded(self, folder: str | None) -> bool:
         return self.pattern_of(folder or "") is not None
 
-    def pattern_of_files(self, files: Iterable[str], project: str | None) -> str | None:
+    def find_pattern(self, files: Iterable[str], project: str | None) -> str | None:
         """The pattern that leaves out the folder of one of these files."""
         if not self.patterns:
             return None
-        found = (self.pattern_of(_folder_of(file, project or "")) for file in files)
+        found = (self.pattern_of(_get_folder(file, project or "")) for file in files)
         return next(filter(None, found), None)
 
 
-def _folder_of(file: str, project: str) -> str:
+def _get_folder(file: str, project: str) -> str:
     """Where a file lies; one that is not named from the root lies below its project."""
-    path = _at_home(file.removeprefix("file://"), None)
+    path = _expand_home(file.removeprefix("file://"), None)
     on_windows = is_windows(path) or is_windows(project)
     if not is_absolute(path):
         path = f"{project.rstrip('/')}/{path}"
@@ -116,13 +123,13 @@ def _folder_of(file: str, project: str) -> str:
     return posixpath.normpath(path).rpartition("/")[0]
 
 
-def _at_home(pattern: str, home: Path | None) -> str:
+def _expand_home(pattern: str, home: Path | None) -> str:
     if pattern != "~" and not pattern.startswith(("~/", "~\\")):
         return pattern
     return str(home or Path.home()) + pattern[1:]
 
 
-def _plain(folder: str) -> str:
+def _normalize_folder(folder: str) -> str:
     """With slashes alone; on Windows, whose file names know no case, without it."""
     if is_windows(folder):
         folder = folder.replace("\\", "/").lower()
@@ -130,15 +137,15 @@ def _plain(folder: str) -> str:
 
 
 @lru_cache(1_024)
-def _regex(pattern: str, on_windows: bool) -> re.Pattern[str]:
-    path = _plain(pattern)
+def _compile_pattern(pattern: str, on_windows: bool) -> re.Pattern[str]:
+    path = _normalize_folder(pattern)
     anywhere = "" if is_absolute(pattern) else r"(?:.*/)?"
     below = ".*" if path == "/" else r"(?:/.*)?\Z"
     flags = re.DOTALL | (re.IGNORECASE if on_windows else 0)
-    return re.compile(f"{anywhere}{_translated(path)}{below}", flags)
+    return re.compile(f"{anywhere}{_translate_glob(path)}{below}", flags)
 
 
-def _translated(path: str) -> str:
+def _translate_glob(path: str) -> str:
     signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*+|\*|\?)", path)
     return "".join(signs.get(part[:2], re.escape(part)) for part in parts)

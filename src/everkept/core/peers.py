@@ -5,27 +5,27 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from everkept.core.answers import Finding
-from everkept.core.sessions import NAME, NAME_LIMIT
-from everkept.core.text import clipped
-from everkept.errors import InvalidInput, visible
+from everkept.core.answers import SearchFinding
+from everkept.core.sessions import MAX_NAME_CHARACTERS, NAME_PATTERN
+from everkept.core.text import clip_text
+from everkept.errors import InvalidInput, escape_name
 from everkept.values import Value, field
 
-PROTOCOL = 1  # of questions and answers
+PROTOCOL_VERSION = 1  # of questions and answers
 PEER_PATHS = "/peers/"  # how all that other servers may ask for begins
 SEARCH_PATH, INFO_PATH = PEER_PATHS + "search", PEER_PATHS + "info"
-MOST_RESULTS = 50  # of one answer
-QUESTION_LIMIT = 10_000  # characters
-TIME_LIMIT = 5.0  # seconds that an answer may take
-LONGEST_LIMIT = 60.0
-MOST_PEERS = 32
-SHARE = 0.9  # what a score of a peer counts beside one of our own
+MAX_RESULTS = 50  # of one answer
+MAX_QUESTION_CHARACTERS = 10_000  # characters
+DEFAULT_SECONDS = 5.0  # seconds that an answer may take
+MAX_SECONDS = 60.0
+MAX_PEERS = 32
+PEER_SCORE_FACTOR = 0.9  # what a score of a peer counts beside one of our own
 # What can be asked for: how results call themselves.
-SAID_TYPES = ("conversation", "decision", "code")
-KEPT_TYPES = ("memory", "entity", "relation")
-TYPES = (*SAID_TYPES, *KEPT_TYPES)
+HISTORY_TYPES = ("conversation", "decision", "code")
+MEMORY_TYPES = ("memory", "entity", "relation")
+RESULT_TYPES = (*HISTORY_TYPES, *MEMORY_TYPES)
 
-_SOURCE = "peer:"
+_SOURCE_PREFIX = "peer:"
 _TOKEN = re.compile(r"[!-~]{1,500}")
 _SHA256 = re.compile(
     r"(?:sha-?256(?: fingerprint)?[:=])?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE
@@ -43,7 +43,7 @@ class Peer(Value):
     port: int
     fingerprint: str
     token: str = field(repr=False)
-    time_limit: float = TIME_LIMIT
+    time_limit: float = DEFAULT_SECONDS
 
     @property
     def address(self) -> str:
@@ -53,7 +53,7 @@ class Peer(Value):
     @property
     def source(self) -> str:
         """What results say of where they come from."""
-        return source_of(self.name)
+        return format_source(self.name)
 
 
 class PeerAnswer(Value):
@@ -63,7 +63,7 @@ class PeerAnswer(Value):
     """
 
     peer: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SearchFinding, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ class PeerQuestion(Value):
     limit: int = 10
 
 
-class Asked(Value):
+class PeerAnswers(Value):
     """What asking everybody came to; `faults` are also those of the list of peers itself."""
 
     answers: Sequence[PeerAnswer] = ()
@@ -95,7 +95,7 @@ class Asked(Value):
 class Peers(Protocol):
     """Everybody who may be asked. Whoever does not answer in time, or well, is a fault."""
 
-    async def ask(self, question: PeerQuestion) -> Asked:
+    async def ask(self, question: PeerQuestion) -> PeerAnswers:
         """All at once, none longer than its own limit."""
         ...
 
@@ -103,26 +103,27 @@ class Peers(Protocol):
 class NoPeers:
     """Nobody: for who may not ask, or where nobody can be."""
 
-    async def ask(self, question: PeerQuestion) -> Asked:
-        return Asked(is_anybody=False)
+    async def ask(self, question: PeerQuestion) -> PeerAnswers:
+        return PeerAnswers(is_anybody=False)
 
 
-def source_of(name: str) -> str:
-    return f"{_SOURCE}{name}"
+def format_source(name: str) -> str:
+    return f"{_SOURCE_PREFIX}{name}"
 
 
-def peer_of(source: str) -> str | None:
+def parse_source(source: str) -> str | None:
     """The name of the peer that a source is; None where it is none."""
-    return source.removeprefix(_SOURCE) if source.startswith(_SOURCE) else None
+    return source.removeprefix(_SOURCE_PREFIX) if source.startswith(_SOURCE_PREFIX) else None
 
 
-def checked_name(name: str) -> str:
+def validate_peer_name(name: str) -> str:
     """As answers will name the server."""
     plain = name.strip().lower()
-    if not re.fullmatch(NAME, plain):
-        shown = visible(clipped(name, NAME_LIMIT))
+    if not re.fullmatch(NAME_PATTERN, plain):
+        shown = escape_name(clip_text(name, MAX_NAME_CHARACTERS))
         raise InvalidInput(
-            f'"{shown}" cannot name a peer: 1 to {NAME_LIMIT} of the letters a to z, digits, '
+            f'"{shown}" cannot name a peer: 1 to {MAX_NAME_CHARACTERS} of the letters a to z, '
+            f"digits, "
             "`.`, `_` and `-` can.",
             argument="name",
             value=shown,
@@ -130,7 +131,7 @@ def checked_name(name: str) -> str:
     return plain
 
 
-def checked_address(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
     """Host and port of an address such as https://host:8443."""
     try:
         parts = urlsplit(address.strip())
@@ -138,19 +139,19 @@ def checked_address(address: str) -> tuple[str, int]:
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme == "http":
-        raise _no_address(address, "is not encrypted, so that others could read the token")
+        raise _build_address_error(address, "is not encrypted, so that others could read the token")
     is_bare = parts.path in ("", "/") and not (parts.query or parts.fragment)
     if parts.scheme != "https" or not host or not is_bare or port == 0:
-        raise _no_address(address, "is no address of a server")
+        raise _build_address_error(address, "is no address of a server")
     if "@" in parts.netloc:
-        raise _no_address(f"https://{host}", "has a name or a password in it")
+        raise _build_address_error(f"https://{host}", "has a name or a password in it")
     if not host.isascii() or not host.isprintable() or " " in host:
-        raise _no_address(address, "has a host that is no name or number")
+        raise _build_address_error(address, "has a host that is no name or number")
     return host, 443 if port is None else port
 
 
-def _no_address(address: str, reason: str) -> InvalidInput:
-    shown = visible(clipped(address, 200))
+def _build_address_error(address: str, reason: str) -> InvalidInput:
+    shown = escape_name(clip_text(address, 200))
     return InvalidInput(
         f"{shown} {reason}.",
         hint="An address is https://HOST:PORT, and nothing behind it.",
@@ -159,11 +160,11 @@ def _no_address(address: str, reason: str) -> InvalidInput:
     )
 
 
-def checked_fingerprint(text: str) -> str:
+def parse_fingerprint(text: str) -> str:
     """Its 64 digits, however it was written: with colons, in capitals, after `sha256:`."""
     found = _SHA256.fullmatch(text.strip())
     if found is None:
-        shown = visible(clipped(text, 100))
+        shown = escape_name(clip_text(text, 100))
         raise InvalidInput(
             f"{shown} is no fingerprint of a certificate.",
             hint="It is sha256: and 64 hexadecimal digits; `everkept peer identity` on the "
@@ -174,7 +175,7 @@ def checked_fingerprint(text: str) -> str:
     return found[1].replace(":", "").lower()
 
 
-def checked_token(text: str) -> str:
+def validate_token(text: str) -> str:
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         what = "holds characters that no token has" if token else "is empty"
@@ -185,5 +186,5 @@ def checked_token(text: str) -> str:
     return token
 
 
-def shown_fingerprint(digits: str) -> str:
+def format_fingerprint(digits: str) -> str:
     return f"sha256:{digits}"

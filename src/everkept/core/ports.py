@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from everkept.core.answers import Access as Access
+from everkept.core.answers import AccessCount as AccessCount
 from everkept.core.answers import Direction as Direction
-from everkept.core.answers import Embedded as Embedded
-from everkept.core.answers import Purged as Purged
-from everkept.core.answers import Tally as Tally
+from everkept.core.answers import PurgeResult as PurgeResult
+from everkept.core.answers import RecordTally as RecordTally
+from everkept.core.answers import RecordVector as RecordVector
 from everkept.core.answers import Token as Token
 from everkept.core.library import Library as Library
-from everkept.core.projects import Project, Silence
-from everkept.core.sessions import Account, Call
+from everkept.core.projects import OffPeriod, Project
+from everkept.core.sessions import Account, ToolCall
 from everkept.core.store import Order as Order
 from everkept.core.store import RecordStore as RecordStore
 from everkept.core.store import Redaction as Redaction
-from everkept.core.store import Seen as Seen
+from everkept.core.store import ScanPosition as ScanPosition
 from everkept.errors import ModelUnavailable
 from everkept.values import Value
 
@@ -53,7 +53,7 @@ class Embedder(Protocol):
         ...
 
 
-class Indexing(Protocol):
+class VectorIndexer(Protocol):
     """Sees to it that what is stored gets its vector, soon and in the background."""
 
     @property
@@ -75,17 +75,19 @@ class Indexing(Protocol):
         """Something was stored there, or may be waiting. Returns at once."""
         ...
 
-    async def settled(self, within: float | None = None) -> bool:
+    async def wait_until_settled(self, within: float | None = None) -> bool:
         """Waits until nothing is left to do; False where that many seconds did not suffice."""
         ...
 
 
-class AccessBook(Protocol):
+class AccessCounter(Protocol):
     """Counts what is given out, in batches: it is no change, and no reader waits for it."""
 
     def note(self, store: RecordStore, ids: Sequence[str]) -> None: ...
 
-    async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
+    async def read_accesses(
+        self, store: RecordStore, ids: Sequence[str]
+    ) -> Mapping[str, AccessCount]:
         """With what is counted but not stored yet."""
         ...
 
@@ -93,17 +95,17 @@ class AccessBook(Protocol):
 class ProjectChoice(Protocol):
     """The one rule that says which project a call means."""
 
-    async def to_read(self, call: Call, name: str | None) -> RecordStore:
+    async def open_to_read(self, call: ToolCall, name: str | None) -> RecordStore:
         """A project that is yet to be made reads as an empty one."""
         ...
 
-    async def to_write(self, call: Call, name: str | None) -> RecordStore: ...
+    async def open_to_write(self, call: ToolCall, name: str | None) -> RecordStore: ...
 
-    async def current(self, call: Call) -> Project | None:
+    async def find_active(self, call: ToolCall) -> Project | None:
         """What a call without a name would mean; None when nothing is chosen or made yet."""
         ...
 
-    def pending(self, call: Call) -> str | None:
+    def find_pending_name(self, call: ToolCall) -> str | None:
         """The name of a project that is chosen but not made yet."""
         ...
 
@@ -117,36 +119,36 @@ class Rights(Value):
 
 
 #: What an account of that name may do by now; None: there is none.
-RightsOf = Callable[[Library, str], Awaitable[Rights | None]]
+FindRights = Callable[[Library, str], Awaitable[Rights | None]]
 
 
-async def of_nobody(_library: Library, _user: str) -> Rights | None:
+async def find_no_rights(_library: Library, _user: str) -> Rights | None:
     """For who knows of no accounts."""
     return None
 
 
-class ReadingRoom(Protocol):
+class ReadOnlyLibrary(Protocol):
     """The part of a library that a process needs which lives for a tenth of a second.
 
     It reads, and makes nothing: what is not there yet is None. A library is one too.
     """
 
-    async def project(self, name: str) -> Project:
+    async def get_project(self, name: str) -> Project:
         """Raises NotFound."""
         ...
 
-    async def project_of_workspace(self, path: str) -> Project | None: ...
+    async def find_workspace_project(self, path: str) -> Project | None: ...
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
         """The project as it is now, and its store; an archived one is refused."""
         ...
 
-    async def silences(self) -> list[Silence]:
+    async def list_off_periods(self) -> list[OffPeriod]:
         """When the projects of folders were switched off, those that are so now included."""
         ...
 
-    async def user(self) -> RecordStore | None: ...
+    async def open_user_store(self) -> RecordStore | None: ...
 
-    async def history(self) -> RecordStore | None: ...
+    async def open_history_store(self) -> RecordStore | None: ...
 
     async def close(self) -> None: ...

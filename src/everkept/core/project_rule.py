@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import DEFAULT_PROJECT, Home, Project, home_of
-from everkept.core.sessions import Call, acting
+from everkept.core.projects import DEFAULT_PROJECT, Project, WorkspaceInfo, find_workspace
+from everkept.core.sessions import ToolCall, get_acting_account
 from everkept.errors import Conflict, NoActiveProject, NotFound, ProjectOff
 
 
@@ -22,7 +22,7 @@ class ProjectRule:
         library: Library,
         *,
         configured: str | None = None,
-        workspace: Path | Home | None = None,
+        workspace: Path | WorkspaceInfo | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
     ) -> None:
         self._library = library
@@ -30,74 +30,82 @@ class ProjectRule:
         self._workspace = workspace
         self._on_open = on_open
 
-    async def to_read(self, call: Call, name: str | None) -> RecordStore:
-        return await self._found(call, name) or empty_store()
+    async def open_to_read(self, call: ToolCall, name: str | None) -> RecordStore:
+        return await self._find_store(call, name) or get_empty_store()
 
-    async def to_write(self, call: Call, name: str | None) -> RecordStore:
-        store = await self._found(call, name)
-        return store or await self._opened((await self._make()).name)
+    async def open_to_write(self, call: ToolCall, name: str | None) -> RecordStore:
+        store = await self._find_store(call, name)
+        return store or await self._open_store((await self._create_project()).name)
 
-    async def current(self, call: Call) -> Project | None:
+    async def find_active(self, call: ToolCall) -> Project | None:
         name = call.session.project or self._configured
         if name is not None:
             try:
-                return await self._library.project(name)
+                return await self._library.get_project(name)
             except NotFound:
                 if call.session.project:
                     raise
                 return None
         if self._workspace is None:
             return None
-        home = self._home()
+        home = self._find_workspace()
         if home is not None:
-            return await self._library.project_of_workspace(home.key)
+            return await self._library.find_workspace_project(home.key)
         try:
-            return await self._library.project(DEFAULT_PROJECT)
+            return await self._library.get_project(DEFAULT_PROJECT)
         except NotFound:
             return None
 
-    async def standing(self, call: Call) -> Project:
+    async def ensure_project(self, call: ToolCall) -> Project:
         """What a call without a name means, made where it is missing."""
-        return await self.current(call) or await self._make()
+        return await self.find_active(call) or await self._create_project()
 
-    async def switched_off(self, call: Call) -> str | None:
+    async def find_off_name(self, call: ToolCall) -> str | None:
         """The name of what a call without one means, where that is switched off."""
         try:
-            project = await self.current(call)
+            project = await self.find_active(call)
         except NotFound:
             return None
         return project.name if project is not None and project.is_off else None
 
-    def pending(self, call: Call) -> str | None:
+    def find_pending_name(self, call: ToolCall) -> str | None:
         if call.session.project or self._configured or self._workspace is None:
             return self._configured
-        home = self._home()
+        home = self._find_workspace()
         return home.name if home else DEFAULT_PROJECT
 
-    def _home(self) -> Home | None:
+    def _find_workspace(self) -> WorkspaceInfo | None:
         """Looked for anew: a folder may have become a repository meanwhile.
 
         To an account it has another name: how folders are called here is the owner's alone.
         """
-        home = home_of(self._workspace) if isinstance(self._workspace, Path) else self._workspace
-        return home if home is None or acting() is None else home._replace(name=DEFAULT_PROJECT)
+        home = (
+            find_workspace(self._workspace)
+            if isinstance(self._workspace, Path)
+            else self._workspace
+        )
+        return (
+            home
+            if home is None or get_acting_account() is None
+            else home._replace(name=DEFAULT_PROJECT)
+        )
 
-    async def _found(self, call: Call, name: str | None) -> RecordStore | None:
+    async def _find_store(self, call: ToolCall, name: str | None) -> RecordStore | None:
         """None for a project that is chosen but not made yet."""
         if chosen := name or call.session.project:
-            return await self._opened(chosen)
+            return await self._open_store(chosen)
         if self._configured is not None:
             try:
-                return await self._opened(self._configured)
+                return await self._open_store(self._configured)
             except NotFound:
                 return None
         if self._workspace is None:
             stateless = "This connection keeps no state: pass `project` with each call."
             raise NoActiveProject(hint=None if call.session.stateful else stateless)
-        project = await self.current(call)
-        return None if project is None else await self._opened(project.name)
+        project = await self.find_active(call)
+        return None if project is None else await self._open_store(project.name)
 
-    async def _opened(self, name: str) -> RecordStore:
+    async def _open_store(self, name: str) -> RecordStore:
         project, store = await self._library.open(name)
         if project.is_off:
             raise ProjectOff(name)
@@ -105,14 +113,14 @@ class ProjectRule:
             self._on_open(store)
         return store
 
-    async def _make(self) -> Project:
+    async def _create_project(self) -> Project:
         if self._configured is not None:
             return await self._create_or_get(self._configured)
-        home = self._home()
+        home = self._find_workspace()
         if home is None:
             return await self._create_or_get(DEFAULT_PROJECT)
         project = await self._create_numbered(home)
-        first = await self._library.assign_workspace(home.key, project)
+        first = await self._library.link_workspace(home.key, project)
         if first.id != project.id:
             await self._library.delete(project.name)  # another window was quicker
         return first
@@ -121,25 +129,25 @@ class ProjectRule:
         try:
             return await self._library.create(name, "")
         except Conflict:
-            return await self._library.project(name)
+            return await self._library.get_project(name)
 
-    async def _create_numbered(self, home: Home) -> Project:
+    async def _create_numbered(self, home: WorkspaceInfo) -> Project:
         """Named after the folder; a number is added where the name belongs to another one."""
         number = 1
         while True:
             try:
                 name = home.name if number == 1 else f"{home.name}-{number}"
-                return await self._library.create(name, _description(home))
+                return await self._library.create(name, _format_description(home))
             except Conflict:
                 number += 1
 
 
-def _description(home: Home) -> str:
-    return f"Workspace {home.key}" if acting() is None else ""
+def _format_description(home: WorkspaceInfo) -> str:
+    return f"Workspace {home.key}" if get_acting_account() is None else ""
 
 
 @cache
-def empty_store() -> RecordStore:
+def get_empty_store() -> RecordStore:
     """One for all who read what is yet to be made: it is never written, so it never changes."""
     # Imported here: a server that has its project never needs the reference engine.
     from everkept.engines.memory.store import MemoryStore

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from everkept.core.text import clipped, forbidden_in_text, has_control_characters
+from everkept.core.text import clip_text, find_forbidden, has_control_characters
 from everkept.errors import InvalidInput
 from everkept.values import Value, replace
 
 Status = Literal["active", "archived"]
 
-PROJECT_NAME_LIMIT = 100  # characters
-USER = "@user"  # how commands name what belongs to the user and to no project
+MAX_PROJECT_NAME_CHARACTERS = 100  # characters
+USER_PROJECT = "@user"  # how commands name what belongs to the user and to no project
 # What folders call themselves, `--project auto`, and the user's own.
-RESERVED = frozenset({".", "..", "auto", USER})
-_HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
+RESERVED_NAMES = frozenset({".", "..", "auto", USER_PROJECT})
+_NAME_HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
 
 
 class Project(Value):
@@ -33,7 +33,7 @@ class Project(Value):
         return self.off_since is not None
 
 
-class Silence(Value):
+class OffPeriod(Value):
     """While a project was switched off, and the folder that it belongs to.
 
     What is said there in that time is never taken in. `until` is None while it lasts.
@@ -44,27 +44,27 @@ class Silence(Value):
     until: int | None = None
 
 
-def checked_project_name(name: str) -> str:
+def validate_project_name(name: str) -> str:
     """Gives the name back, or says what is wrong with it."""
     if not name.strip():
         raise InvalidInput("Project name is required.", argument="name", value=name)
     problem = (
-        f"is longer than {PROJECT_NAME_LIMIT} characters"
-        if len(name) > PROJECT_NAME_LIMIT
+        f"is longer than {MAX_PROJECT_NAME_CHARACTERS} characters"
+        if len(name) > MAX_PROJECT_NAME_CHARACTERS
         else "begins or ends with a blank"
         if name != name.strip()
         else "holds a character that cannot be stored"
-        if has_control_characters(name) or forbidden_in_text(name)
+        if has_control_characters(name) or find_forbidden(name)
         else "holds a path separator"
         if "/" in name or "\\" in name
         else "has a meaning of its own"
-        if name in RESERVED
+        if name in RESERVED_NAMES
         else None
     )
     if problem:
-        shown = clipped(name, PROJECT_NAME_LIMIT).encode("utf-8", "replace").decode()
+        shown = clip_text(name, MAX_PROJECT_NAME_CHARACTERS).encode("utf-8", "replace").decode()
         raise InvalidInput(
-            f'Project name "{shown}" {problem}.', hint=_HINT, argument="name", value=shown
+            f'Project name "{shown}" {problem}.', hint=_NAME_HINT, argument="name", value=shown
         )
     return name
 
@@ -72,7 +72,7 @@ def checked_project_name(name: str) -> str:
 Span = tuple[int, int | None]  # from when until when; None while it lasts
 
 
-class Switching(Value):
+class OffHistory(Value):
     """The times that a project was off, in their order.
 
     `folders` and `deleted_at` are kept for one that is deleted: what was said there while it was
@@ -89,7 +89,7 @@ class Switching(Value):
         since, until = self.spans[-1] if self.spans else (None, 0)
         return since if until is None else None
 
-    def switched(self, *, off: bool, at: int) -> "Switching":
+    def with_switch(self, *, off: bool, at: int) -> "OffHistory":
         """Itself, where that is what it is already."""
         since = self.off_since
         if off == (since is not None):
@@ -98,7 +98,7 @@ class Switching(Value):
             return replace(self, spans=(*self.spans, (at, None)))
         return replace(self, spans=(*self.spans[:-1], (since, max(since, at))))
 
-    def united(self, other: "Switching") -> "Switching":
+    def merge(self, other: "OffHistory") -> "OffHistory":
         """Off whenever either was; of a time that both know the beginning of, its own end holds."""
         ends = {**dict(other.spans), **dict(self.spans)}
         spans: list[Span] = []
@@ -111,77 +111,77 @@ class Switching(Value):
                 spans[-1] = (before, None if end is None or until is None else max(end, until))
         return replace(self, spans=tuple(spans))
 
-    def leaving(self, folders: Iterable[str], at: int) -> "Switching":
+    def with_deletion(self, folders: Iterable[str], at: int) -> "OffHistory":
         """With what must be known when the project is no more."""
         return replace(self, folders=tuple(folders), deleted_at=at)
 
-    def silences(self, folders: Sequence[str]) -> list[Silence]:
+    def list_periods(self, folders: Sequence[str]) -> list[OffPeriod]:
         """Of a project that has these folders."""
-        return [Silence(each, since, until) for each in folders for since, until in self.spans]
+        return [OffPeriod(each, since, until) for each in folders for since, until in self.spans]
 
-    def last_silences(self) -> list[Silence]:
+    def list_last_periods(self) -> list[OffPeriod]:
         """Of a project that is deleted."""
-        return self.switched(off=False, at=self.deleted_at or 0).silences(self.folders)
+        return self.with_switch(off=False, at=self.deleted_at or 0).list_periods(self.folders)
 
 
 DEFAULT_PROJECT = "default"
 
 
-class Home(NamedTuple):
+class WorkspaceInfo(NamedTuple):
     """What a project belongs to: how that is told from others, and what it is called."""
 
     key: str
     name: str
 
 
-def home_of(folder: Path) -> Home | None:
+def find_workspace(folder: Path) -> WorkspaceInfo | None:
     """The workspace of a folder; None where it is none."""
-    root = workspace_of(folder)
-    return None if root is None else own_home(root)
+    root = find_workspace_root(folder)
+    return None if root is None else build_workspace(root)
 
 
-def key_of_workspace(folder: str) -> str | None:
+def find_workspace_key(folder: str) -> str | None:
     """What the project of a folder knows it by: the folder may be a worktree, or lie behind a
     link. None where nobody can tell."""
     if not Path(folder).is_absolute():  # of another machine, or another system
         return None
     try:
-        home = home_of(Path(folder))
+        home = find_workspace(Path(folder))
     except (OSError, RuntimeError, ValueError):  # links in a circle, a name that none can have
         return None
     return None if home is None else home.key
 
 
-def own_home(folder: Path) -> Home:
+def build_workspace(folder: Path) -> WorkspaceInfo:
     """The folder alone, whatever is around it."""
-    return Home(_key(folder), readable(folder.name))
+    return WorkspaceInfo(_encode_path(folder), to_project_name(folder.name))
 
 
-def readable(name: str) -> str:
+def to_project_name(name: str) -> str:
     """A folder's name, as far as a project can have it."""
     shown = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in name)
-    return shown.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
+    return shown.strip()[: MAX_PROJECT_NAME_CHARACTERS - 6].strip() or DEFAULT_PROJECT
 
 
-def _key(root: Path) -> str:
+def _encode_path(root: Path) -> str:
     """The path as text, also where its bytes are not."""
     return os.fsencode(root).decode("utf-8", "backslashreplace")
 
 
-def checkout_of(folder: Path) -> Path | None:
+def find_checkout(folder: Path) -> Path | None:
     """The real path of the git root around a folder; None outside of one."""
     folder = folder.resolve()
     return next((p for p in (folder, *folder.parents) if (p / ".git").exists()), None)
 
 
-def workspace_of(folder: Path) -> Path | None:
+def find_workspace_root(folder: Path) -> Path | None:
     """The real path of the git root, or the folder itself; home and the root are none."""
-    checkout = checkout_of(folder)
-    found = folder.resolve() if checkout is None else _main_checkout(checkout)
+    checkout = find_checkout(folder)
+    found = folder.resolve() if checkout is None else _find_main_checkout(checkout)
     return None if found in (Path.home().resolve(), Path(found.anchor)) else found
 
 
-def _main_checkout(root: Path) -> Path:
+def _find_main_checkout(root: Path) -> Path:
     """A worktree's `.git` is a file that points into the main checkout's `.git` folder."""
     marker = root / ".git"
     if not marker.is_file():

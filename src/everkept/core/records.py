@@ -64,12 +64,12 @@ class Record(Value):
         return Ref("record", self.id)
 
     @property
-    def at(self) -> int:
+    def effective_at(self) -> int:
         """When it happened, as far as is known."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
 
-class Link(Value):
+class RecordLink(Value):
     """A directed edge between two records; `(source, verb, target)` is unique while live."""
 
     id: str
@@ -116,7 +116,7 @@ class Change(Value):
 
 
 class Insert(Value):
-    item: Record | Link
+    item: Record | RecordLink
 
 
 class Update(Value):
@@ -170,7 +170,7 @@ class Batch(Value):
     key: str | None = None
 
 
-class Where(Value):
+class RecordFilter(Value):
     """Which records are meant; an empty field does not restrict."""
 
     kinds: tuple[str, ...] = ()

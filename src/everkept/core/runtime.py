@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def driven(work: Coroutine[Any, Any, T]) -> T:
+def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
     """What the coroutine returns; it may await only what is done at once."""
     try:
         work.send(None)
@@ -35,7 +35,7 @@ def is_on_event_loop() -> bool:
     return True
 
 
-async def finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T:
+async def wait_finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T:
     """The result; a cancellation is raised only after the work has ended.
 
     A thread cannot be stopped, and whoever is cancelled lets go of its locks: a write that was
@@ -61,14 +61,14 @@ DISTRIBUTION = "everkept"
 ENVIRONMENT, LAUNCHER = ".venv", "run"  # of a checkout
 
 
-def install_hint(extra: str) -> str:
+def format_install_hint(extra: str) -> str:
     """Return the sentence that tells the reader how to install an extra.
 
     It names the checkout, folder or wheel that this program was installed from.
     """
     from pathlib import Path
 
-    source = _source()
+    source = _find_source()
     if source is None:
         return f"Install the extra [{extra}] from the wheel or folder you installed Everkept from."
     environment = source / ENVIRONMENT
@@ -77,7 +77,7 @@ def install_hint(extra: str) -> str:
     return f"Run: pip install '{source}[{extra}]'"
 
 
-def _source() -> "Path | None":
+def _find_source() -> "Path | None":
     """Return the folder or file that pip installed this program from, if it is still there."""
     import json
     from importlib import metadata
@@ -98,8 +98,8 @@ def _source() -> "Path | None":
 # What mallopt of the GNU C library calls them.
 _TRIM_THRESHOLD, _ARENA_MAX = -1, -8
 
-ARENAS = 2  # heaps for all threads together; the default is eight for each processor
-KEPT_FREE = 64 * 1024  # bytes at the end of a heap that stay with the process
+MAX_ARENAS = 2  # heaps for all threads together; the default is eight for each processor
+KEPT_FREE_BYTES = 64 * 1024  # bytes at the end of a heap that stay with the process
 
 
 def keep_heaps_small() -> None:
@@ -107,18 +107,18 @@ def keep_heaps_small() -> None:
 
     Without it each thread that embeds leaves a heap behind, some 80 MB in all.
     """
-    if adjust := _from_c_library("mallopt"):
-        adjust(_ARENA_MAX, ARENAS)
-        adjust(_TRIM_THRESHOLD, KEPT_FREE)
+    if adjust := _find_c_function("mallopt"):
+        adjust(_ARENA_MAX, MAX_ARENAS)
+        adjust(_TRIM_THRESHOLD, KEPT_FREE_BYTES)
 
 
 def return_freed_memory() -> None:
     """Return to Linux what its C library keeps of freed memory, tens of megabytes."""
-    if trim := _from_c_library("malloc_trim"):
+    if trim := _find_c_function("malloc_trim"):
         trim(0)
 
 
-def _from_c_library(name: str) -> Any:
+def _find_c_function(name: str) -> Any:
     """Return a function of the GNU C library, or None: musl and other systems have none."""
     if sys.platform != "linux":
         return None

@@ -45,11 +45,13 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("age key", "AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
     ("everkept token", "evk", r"[up]?_[\w-]{40,}"),
 )
-LOOSE = frozenset({"openai key", "slack token"})  # so short a beginning that words have it too
+LOOSE_FORMS = frozenset(
+    {"openai key", "slack token"}
+)  # so short a beginning that words have it too
 
 # What instructions have in place of a secret: within it, or instead of it.
 FILLERS = ("xxxx", "your", "...", "…", "***", "placeholder", "redacted", "changeme", "change_me")
-WORDS = frozenset(
+PLACEHOLDER_WORDS = frozenset(
     {
         "none",
         "null",
@@ -86,11 +88,16 @@ WORDS = frozenset(
     }
 )
 # Signs of a template, which stands where a secret would.
-TEMPLATE = ("<", "$", "%", "{", "[", "*")
+TEMPLATE_MARKS = ("<", "$", "%", "{", "[", "*")
 
 
 def is_placeholder(body: str) -> bool:
-    return not body or body.startswith(TEMPLATE) or body.lower() in WORDS or has_filler(body)
+    return (
+        not body
+        or body.startswith(TEMPLATE_MARKS)
+        or body.lower() in PLACEHOLDER_WORDS
+        or has_filler(body)
+    )
 
 
 def has_filler(body: str) -> bool:
@@ -99,9 +106,11 @@ def has_filler(body: str) -> bool:
     return any(filler in lowered for filler in FILLERS)
 
 
-LONGEST = 2_000  # characters of a command behind its program
-MOST_INSIDE = 8  # names of programs among the words of one, so that no text takes its square
-SHORTEST = 3  # characters; less is a switch of its own, or says nothing
+MAX_COMMAND_CHARACTERS = 2_000  # characters of a command behind its program
+MAX_NESTED_PROGRAMS = (
+    8  # names of programs among the words of one, so that no text takes its square
+)
+MIN_PASSWORD_CHARACTERS = 3  # characters; less is a switch of its own, or says nothing
 
 
 class _Options(NamedTuple):
@@ -138,35 +147,37 @@ _QUOTES = "'\""
 _ATTACHED = compile_late(r"[=\s]?[\"']?")  # what may stand between an option and its value
 
 
-def argument_spans(text: str) -> Iterator[tuple[int, int]]:
+def find_argument_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the passwords stand that programs are given which have an option for them."""
     if " -" not in text:
         return
-    programs = list(_programs().finditer(text))
+    programs = list(_compile_programs().finditer(text))
     for number, program in enumerate(programs):
         options = _PROGRAMS[program[1]]
-        further = programs[number + MOST_INSIDE : number + MOST_INSIDE + 1]
+        further = programs[number + MAX_NESTED_PROGRAMS : number + MAX_NESTED_PROGRAMS + 1]
         end = further[0].start() if further else len(text)
-        words = [word.span("word") for word in _words(text, program.end(), end)]
+        words = [word.span("word") for word in _split_words(text, program.end(), end)]
         if not options.verb or any(text[s:e] == options.verb for s, e in words[:2]):
-            yield from _given(text, words, options)
+            yield from _find_passwords(text, words, options)
 
 
 @cache
-def _programs() -> re.Pattern[str]:
+def _compile_programs() -> re.Pattern[str]:
     names = "|".join(map(re.escape, _PROGRAMS))
     return re.compile(rf"(?<![\w.-])({names})(?:\.exe)?(?=[ \t])")
 
 
-def _words(text: str, at: int, end: int) -> Iterator[re.Match[str]]:
+def _split_words(text: str, at: int, end: int) -> Iterator[re.Match[str]]:
     """Up to the end of the line, or to another command."""
-    last = min(at + LONGEST, end)
+    last = min(at + MAX_COMMAND_CHARACTERS, end)
     while (word := _WORD.match(text, at, last)) is not None:
         yield word
         at = word.end()
 
 
-def _given(text: str, words: list[tuple[int, int]], options: _Options) -> Iterator[tuple[int, int]]:
+def _find_passwords(
+    text: str, words: list[tuple[int, int]], options: _Options
+) -> Iterator[tuple[int, int]]:
     for place, (start, end) in enumerate(words):
         word = text[start:end]
         following = words[place + 1] if place + 1 < len(words) else (end, end)
@@ -174,31 +185,31 @@ def _given(text: str, words: list[tuple[int, int]], options: _Options) -> Iterat
         if word in options.values:
             found = following
         elif word in options.pairs:
-            found = _behind_colon(text, following)
-        elif option := _begun(word, (*options.values, *options.joined)):
+            found = _find_after_colon(text, following)
+        elif option := _find_option(word, (*options.values, *options.joined)):
             found = (start + len(option), end)
-        elif option := _begun(word, options.pairs):
-            found = _behind_colon(text, (start + len(option), end))
-        if found and (span := _bare(text, found)):
+        elif option := _find_option(word, options.pairs):
+            found = _find_after_colon(text, (start + len(option), end))
+        if found and (span := _strip_value(text, found)):
             yield span
 
 
-def _begun(word: str, options: tuple[str, ...]) -> str:
+def _find_option(word: str, options: tuple[str, ...]) -> str:
     """The option that stands in one word with its value."""
     return next((o for o in options if word.startswith(o) and len(word) > len(o)), "")
 
 
-def _behind_colon(text: str, span: tuple[int, int]) -> tuple[int, int] | None:
+def _find_after_colon(text: str, span: tuple[int, int]) -> tuple[int, int] | None:
     colon = text.find(":", *span)
     return None if colon < 0 else (colon + 1, span[1])
 
 
-def _bare(text: str, span: tuple[int, int]) -> tuple[int, int] | None:
+def _strip_value(text: str, span: tuple[int, int]) -> tuple[int, int] | None:
     """Without quotes and the sign of equality; None where it is no secret."""
     start, end = span
     attached = _ATTACHED.match(text, start, end)
     start = attached.end() if attached else start
     end = max(start, end - 1) if text[end - 1 : end] in _QUOTES and end > start else end
     body = text[start:end]
-    is_switch = body.startswith("-") or len(body) < SHORTEST
+    is_switch = body.startswith("-") or len(body) < MIN_PASSWORD_CHARACTERS
     return None if is_switch or is_placeholder(body) else (start, end)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from everkept.core.secret_forms import (
     FORMS,
-    LOOSE,
-    TEMPLATE,
-    WORDS,
-    argument_spans,
+    LOOSE_FORMS,
+    PLACEHOLDER_WORDS,
+    TEMPLATE_MARKS,
+    find_argument_spans,
     has_filler,
     is_placeholder,
 )
@@ -21,7 +21,7 @@ _TELEGRAM = compile_late(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
 _AZURE = compile_late(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
 _AWS_ID = compile_late(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}")
 _AWS_SECRET = compile_late(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
-_AWS_NEAR = 200  # characters between the id of a key and its secret
+_AWS_NEAR_CHARACTERS = 200  # characters between the id of a key and its secret
 
 _PEM_MARK = compile_late(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY = compile_late(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
@@ -49,7 +49,9 @@ _SIGN = compile_late(
 _FLAG = compile_late(r"(?:^|(?<=\s))--[a-z-]{0,30}$")  # what stands before the name of an option
 _QUOTED = compile_late(r"(?P<quote>\\?[\"'`])(?P<value>[^\n]{1,200}?)(?P=quote)")
 _BARE = compile_late(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
-_LONGEST = 200  # characters of a value that are judged; what follows them goes the same way
+_MAX_VALUE_CHARACTERS = (
+    200  # characters of a value that are judged; what follows them goes the same way
+)
 _WHOLE = compile_late(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
 _BLANK = compile_late(r"[ \t]{1,4}(?=\S)")
 _SENTENCE_ENDS = ".,:!?"
@@ -84,12 +86,12 @@ class _Span(NamedTuple):
     kind: str
 
 
-def masked(text: str) -> tuple[str, list[str]]:
+def mask_text(text: str) -> tuple[str, list[str]]:
     """The text with each secret replaced by its kind in brackets, and the kinds that were found.
 
     Masking what was masked changes nothing.
     """
-    spans = _distinct(text)
+    spans = _merge_spans(text)
     if not spans:
         return text, []
     parts: list[str] = []
@@ -100,12 +102,12 @@ def masked(text: str) -> tuple[str, list[str]]:
     return "".join([*parts, text[at:]]), list(dict.fromkeys(span.kind for span in spans))
 
 
-def secret_spans(text: str) -> list[tuple[int, int, str]]:
+def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Where the secrets stand, in order and apart from each other, each with its kind."""
-    return [(span.start, span.end, span.kind) for span in _distinct(text)]
+    return [(span.start, span.end, span.kind) for span in _merge_spans(text)]
 
 
-def masked_json(value: Any) -> tuple[Any, list[str]]:
+def mask_json(value: Any) -> tuple[Any, list[str]]:
     """A value of JSON without secrets in its strings and keys, and the kinds that were found.
 
     What stands under a key such as `password` goes as a whole, in a list too; a key that is a
@@ -113,7 +115,7 @@ def masked_json(value: Any) -> tuple[Any, list[str]]:
     Masking what was masked changes nothing.
     """
     kinds: dict[str, None] = {}
-    return _masked_value(value, None, kinds), list(kinds)
+    return _mask_value(value, None, kinds), list(kinds)
 
 
 class _Label(NamedTuple):
@@ -123,15 +125,15 @@ class _Label(NamedTuple):
     is_own: bool
 
 
-def _masked_value(value: Any, label: _Label | None, kinds: dict[str, None]) -> Any:
+def _mask_value(value: Any, label: _Label | None, kinds: dict[str, None]) -> Any:
     if isinstance(value, Mapping):
-        return _masked_object(cast(Mapping[str, Any], value), label, kinds)
+        return _mask_object(cast(Mapping[str, Any], value), label, kinds)
     if isinstance(value, list | tuple):
         items = cast(Iterable[Any], value)
-        kept = [_masked_value(item, label, kinds) for item in items]
+        kept = [_mask_value(item, label, kinds) for item in items]
         return tuple(kept) if isinstance(value, tuple) else kept
     if isinstance(value, str):
-        text, found = _masked_below(value, label)
+        text, found = _mask_text(value, label)
         kinds |= dict.fromkeys(found)
         return text
     is_password = label is not None and label.name == "password"
@@ -141,23 +143,23 @@ def _masked_value(value: Any, label: _Label | None, kinds: dict[str, None]) -> A
     return value
 
 
-def _masked_object(
+def _mask_object(
     values: Mapping[str, Any], label: _Label | None, kinds: dict[str, None]
 ) -> dict[str, Any]:
     below = label and _Label(label.name, is_own=False)
-    cleaned = {key: masked(key) for key in values}
+    cleaned = {key: mask_text(key) for key in values}
     taken = {key for key, (_, found) in cleaned.items() if not found}
     result: dict[str, Any] = {}
     for key, (name, found) in cleaned.items():
         if found:
             kinds |= dict.fromkeys(found)
-            name = _unlike(name, taken)
+            name = _make_unique(name, taken)
             taken.add(name)
-        result[name] = _masked_value(values[key], _label(name) or below, kinds)
+        result[name] = _mask_value(values[key], _find_label(name) or below, kinds)
     return result
 
 
-def _unlike(name: str, taken: set[str]) -> str:
+def _make_unique(name: str, taken: set[str]) -> str:
     """The name with a number where it is taken."""
     number, candidate = 1, name
     while candidate in taken:
@@ -166,7 +168,7 @@ def _unlike(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _label(key: str) -> _Label | None:
+def _find_label(key: str) -> _Label | None:
     """The word for a secret that a key ends with."""
     if _AUTHORIZATION_KEY.search(key):
         return _Label("authorization", is_own=True)
@@ -177,12 +179,12 @@ def _label(key: str) -> _Label | None:
     return _Label("api_key" if kind == "key" else kind, is_own=True)
 
 
-def _masked_below(text: str, label: _Label | None) -> tuple[str, list[str]]:
+def _mask_text(text: str, label: _Label | None) -> tuple[str, list[str]]:
     if label is None:
-        return masked(text)
+        return mask_text(text)
     # Read as an assignment to a word that is never masked itself.
     prefix = f"{label.name}: "
-    line, kinds = masked(prefix + text)
+    line, kinds = mask_text(prefix + text)
     kept = line.removeprefix(prefix)
     if _is_whole_secret(kept, label):
         kind = _KINDS[label.name]
@@ -195,7 +197,7 @@ def _is_whole_secret(text: str, label: _Label | None) -> bool:
     if label is None or not label.is_own or label.name not in _KINDS:
         return False
     body = text.strip()
-    stands_for = body.lower() in WORDS or has_filler(body) or _REFERENCE.fullmatch(body)
+    stands_for = body.lower() in PLACEHOLDER_WORDS or has_filler(body) or _REFERENCE.fullmatch(body)
     if len(body) < 4 or stands_for or _PATH.match(body):
         return False
     if label.name != "token":
@@ -204,11 +206,11 @@ def _is_whole_secret(text: str, label: _Label | None) -> bool:
     return not is_word and any(c.isdigit() for c in body)
 
 
-def _distinct(text: str) -> list[_Span]:
+def _merge_spans(text: str) -> list[_Span]:
     """Secrets in their order; where two overlap they are one, of the kind that is more exact."""
     found = [
         (span.start, span.end, rank, span.kind)
-        for rank, look in enumerate(_LOOKS)
+        for rank, look in enumerate(_FINDERS)
         for span in look(text)
     ]
     joined: list[_Span] = []
@@ -224,7 +226,7 @@ def _distinct(text: str) -> list[_Span]:
     return [span for span in joined if not _MASK.search(text, span.start, span.end + 1)]
 
 
-def _private_keys(text: str) -> Iterator[_Span]:
+def _find_private_keys(text: str) -> Iterator[_Span]:
     """Whole blocks, and those whose end is cut off as far as they look like one."""
     if "PRIVATE KEY" not in text:
         return
@@ -237,61 +239,61 @@ def _private_keys(text: str) -> Iterator[_Span]:
             yield _Span(mark.start(), marks[i + 1].end() if ended else cut_off, "private key")
 
 
-def _known_forms(text: str) -> Iterator[_Span]:
+def _find_known_forms(text: str) -> Iterator[_Span]:
     if not any(beginning in text for _, beginning, _ in FORMS):
         return
-    for match in _forms().finditer(text):
+    for match in _compile_forms().finditer(text):
         kind, beginning, _ = FORMS[(match.lastindex or 1) - 1]
         body = match.group()[len(beginning) :]
-        if not has_filler(body) and (kind not in LOOSE or _is_random(body)):
+        if not has_filler(body) and (kind not in LOOSE_FORMS or _is_random(body)):
             yield _Span(match.start(), match.end(), kind)
 
 
 @cache
-def _forms() -> re.Pattern[str]:
+def _compile_forms() -> re.Pattern[str]:
     # Built at the first need: it takes milliseconds, and few texts hold such a beginning.
     forms = "|".join(f"({re.escape(beginning)}{rest})" for _, beginning, rest in FORMS)
     return re.compile(rf"(?<![A-Za-z0-9])(?:{forms})[\w-]*+")
 
 
-def _telegram(text: str) -> Iterator[_Span]:
+def _find_telegram_tokens(text: str) -> Iterator[_Span]:
     if ":" in text:
         for match in _TELEGRAM.finditer(text):
             yield _Span(*match.span(), "telegram bot token")
 
 
-def _azure(text: str) -> Iterator[_Span]:
+def _find_azure_keys(text: str) -> Iterator[_Span]:
     if "Key=" in text:
         for match in _AZURE.finditer(text):
             yield _Span(*match.span(1), "azure storage key")
 
 
-def _aws_secrets(text: str) -> Iterator[_Span]:
+def _find_aws_secrets(text: str) -> Iterator[_Span]:
     """What looks like the secret half near the id of an access key."""
     if "AKIA" not in text and "ASIA" not in text:
         return
     for key in _AWS_ID.finditer(text):
-        first, last = max(0, key.start() - _AWS_NEAR), key.end() + _AWS_NEAR
+        first, last = max(0, key.start() - _AWS_NEAR_CHARACTERS), key.end() + _AWS_NEAR_CHARACTERS
         for match in _AWS_SECRET.finditer(text, first, last):
             if _is_random(match.group()) and not match.group().islower():
                 yield _Span(*match.span(), "aws secret key")
 
 
-def _url_passwords(text: str) -> Iterator[_Span]:
+def _find_url_passwords(text: str) -> Iterator[_Span]:
     if "://" in text:
         for match in _URL.finditer(text):
-            if not match[1].startswith(TEMPLATE) and not has_filler(match[1]):
+            if not match[1].startswith(TEMPLATE_MARKS) and not has_filler(match[1]):
                 yield _Span(*match.span(1), "url password")
 
 
-def _netrc_passwords(text: str) -> Iterator[_Span]:
+def _find_netrc_passwords(text: str) -> Iterator[_Span]:
     if "login" in text:
         for match in _NETRC.finditer(text):
             if not is_placeholder(match[1]):
                 yield _Span(*match.span(1), "password")
 
 
-def _authorizations(text: str) -> Iterator[_Span]:
+def _find_authorizations(text: str) -> Iterator[_Span]:
     lowered = text.lower()
     if "bearer" not in lowered and "basic" not in lowered:
         return
@@ -301,12 +303,12 @@ def _authorizations(text: str) -> Iterator[_Span]:
             yield _Span(*match.span(2), "authorization")
 
 
-def _arguments(text: str) -> Iterator[_Span]:
-    for start, end in argument_spans(text):
+def _find_arguments(text: str) -> Iterator[_Span]:
+    for start, end in find_argument_spans(text):
         yield _Span(start, end, "password")
 
 
-def _assignments(text: str) -> Iterator[_Span]:
+def _find_assignments(text: str) -> Iterator[_Span]:
     """What is given to a name that says it is a secret, where it does not read like a word."""
     lowered = text.lower()
     if not any(part in lowered for part in ("pass", "pwd", "key", "secret", "token")):
@@ -315,17 +317,19 @@ def _assignments(text: str) -> Iterator[_Span]:
     for name in _NAME.finditer(text):
         if name.start() < done:
             continue
-        sign = _SIGN.match(text, name.end()) or _option(text, name)
-        if sign and (found := _assigned(text, name, sign)):
+        sign = _SIGN.match(text, name.end()) or _find_option_gap(text, name)
+        if sign and (found := _find_assigned_value(text, name, sign)):
             done = found[1]
             kind = name.lastgroup or "secret"
             yield _Span(*found, "api key" if kind == "key" else kind)
 
 
-def _assigned(text: str, name: re.Match[str], sign: re.Match[str]) -> tuple[int, int] | None:
+def _find_assigned_value(
+    text: str, name: re.Match[str], sign: re.Match[str]
+) -> tuple[int, int] | None:
     """Where the value begins and ends, if it is a secret."""
     quoted = _QUOTED.match(text, sign.end())
-    start, end = quoted.span("value") if quoted else _bare(text, sign.end())
+    start, end = quoted.span("value") if quoted else _find_bare_value(text, sign.end())
     in_tag = sign.group() == ">"
     if in_tag and not text.startswith("</", end):
         return None
@@ -335,16 +339,20 @@ def _assigned(text: str, name: re.Match[str], sign: re.Match[str]) -> tuple[int,
     judged = _is_quoted_secret if quoted else _is_bare_secret
     if _is_code(text, start, body_end) or not judged(text[start:body_end], name, sign.group()):
         return None
-    return _bare(text, start, _WHOLE) if end - start == _LONGEST else (start, end)
+    return (
+        _find_bare_value(text, start, _WHOLE)
+        if end - start == _MAX_VALUE_CHARACTERS
+        else (start, end)
+    )
 
 
-def _option(text: str, name: re.Match[str]) -> re.Match[str] | None:
+def _find_option_gap(text: str, name: re.Match[str]) -> re.Match[str] | None:
     """The blank between an option of a command line and its value."""
     is_option = _FLAG.search(text, max(0, name.start() - 34), name.start())
     return _BLANK.match(text, name.end()) if is_option else None
 
 
-def _bare(text: str, at: int, form: re.Pattern[str] = _BARE) -> tuple[int, int]:
+def _find_bare_value(text: str, at: int, form: re.Pattern[str] = _BARE) -> tuple[int, int]:
     """Where a value without quotes begins and ends, marks of a sentence with it."""
     found = form.match(text, at)
     if found is None:
@@ -394,55 +402,55 @@ def _is_random(body: str) -> bool:
     )
 
 
-_LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (
-    _private_keys,
-    _known_forms,
-    _telegram,
-    _azure,
-    _aws_secrets,
-    _url_passwords,
-    _netrc_passwords,
-    _authorizations,
-    _arguments,
-    _assignments,
+_FINDERS: tuple[Callable[[str], Iterator[_Span]], ...] = (
+    _find_private_keys,
+    _find_known_forms,
+    _find_telegram_tokens,
+    _find_azure_keys,
+    _find_aws_secrets,
+    _find_url_passwords,
+    _find_netrc_passwords,
+    _find_authorizations,
+    _find_arguments,
+    _find_assignments,
 )
 
 
 T = TypeVar("T")
 
 
-class Masking:
+class Masker:
     """Replaces secrets by masks, if it is enabled, and remembers their kinds in order."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
         self.kinds: dict[str, None] = {}
 
-    def text(self, text: str) -> str:
-        return self._noted(*masked(text)) if self._enabled else text
+    def mask(self, text: str) -> str:
+        return self._note_kinds(*mask_text(text)) if self._enabled else text
 
-    def optional(self, text: str | None) -> str | None:
-        return self.text(text) if text else text
+    def mask_optional(self, text: str | None) -> str | None:
+        return self.mask(text) if text else text
 
-    def texts(self, texts: Iterable[str]) -> list[str]:
-        return [self.text(text) for text in texts]
+    def mask_all(self, texts: Iterable[str]) -> list[str]:
+        return [self.mask(text) for text in texts]
 
-    def json(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def mask_json(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Mask the names of values too; a name also tells that its value is a password."""
         if not self._enabled:
             return dict(values)
-        cleaned, kinds = masked_json(values)
-        return self._noted(cast(dict[str, Any], cleaned), kinds)
+        cleaned, kinds = mask_json(values)
+        return self._note_kinds(cast(dict[str, Any], cleaned), kinds)
 
     def check_id(self, given: str, argument: str) -> None:
         """Refuse an id with a secret, since an id is stored unchanged; do not repeat the id."""
-        if self._enabled and (kinds := masked(given)[1]):
+        if self._enabled and (kinds := mask_text(given)[1]):
             raise InvalidInput(
                 f"`{argument}` holds what looks like a secret ({', '.join(kinds)}).",
                 hint="It is stored as it is: use another one.",
                 argument=argument,
             )
 
-    def _noted(self, cleaned: T, kinds: Sequence[str]) -> T:
+    def _note_kinds(self, cleaned: T, kinds: Sequence[str]) -> T:
         self.kinds |= dict.fromkeys(kinds)
         return cleaned

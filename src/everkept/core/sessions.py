@@ -8,14 +8,16 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 from uuid import uuid4
 
-from everkept.core.text import clipped
+from everkept.core.text import clip_text
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
-NOTES = "account."  # how the keys of notes begin that say who has an account, and sees what
-USERS = NOTES + "user."  # of those, the ones about who there is; the name of the account follows
-NAME_LIMIT = 40  # characters
-NAME = rf"[a-z0-9._-]{{1,{NAME_LIMIT}}}"  # as a pattern
+NOTE_PREFIX = "account."  # how the keys of notes begin that say who has an account, and sees what
+USER_NOTE_PREFIX = (
+    NOTE_PREFIX + "user."
+)  # of those, the ones about who there is; the name of the account follows
+MAX_NAME_CHARACTERS = 40  # characters
+NAME_PATTERN = rf"[a-z0-9._-]{{1,{MAX_NAME_CHARACTERS}}}"  # as a pattern
 OWNER = "owner"  # how lists and logs call who has everything; no account is called so
 
 
@@ -30,13 +32,13 @@ class Account(Value):
 _acting: ContextVar[Account | None] = ContextVar("acting", default=None)
 
 
-def acting() -> Account | None:
+def get_acting_account() -> Account | None:
     """Whose call this is; None where it is the owner's, or nobody's: work of our own."""
     return _acting.get()
 
 
 @contextmanager
-def acting_as(account: Account | None) -> Generator[None, None, None]:
+def act_as(account: Account | None) -> Generator[None, None, None]:
     """Whatever is done within, in tasks that begin there too, is done for this account."""
     token = _acting.set(account)
     try:
@@ -45,31 +47,31 @@ def acting_as(account: Account | None) -> Generator[None, None, None]:
         _acting.reset(token)
 
 
-def signed(client: str) -> str:
+def format_signature(client: str) -> str:
     """How the log names whoever is acting: an account with the program that it uses."""
-    account = acting()
+    account = get_acting_account()
     if account is None:
         return client
     return f"{account.name} ({client})" if client else account.name
 
 
-def signer_of(client: str) -> str | None:
+def find_signer(client: str) -> str | None:
     """Whose name stands before the program's, where the log has it from an account."""
-    found = re.fullmatch(rf"({NAME}) \(.*\)", client, re.DOTALL)
+    found = re.fullmatch(rf"({NAME_PATTERN}) \(.*\)", client, re.DOTALL)
     return found[1] if found else None
 
 
-def sessions_of(user: str) -> str:
+def format_session_prefix(user: str) -> str:
     """How the names of a user's sessions begin where those of all are kept together."""
     return f"account:{user}/"
 
 
-def is_of_account(session: str | None) -> bool:
+def is_account_session(session: str | None) -> bool:
     """Whether a session is an account's, by the name under which it is kept."""
-    return re.match(sessions_of(NAME), session or "") is not None
+    return re.match(format_session_prefix(NAME_PATTERN), session or "") is not None
 
 
-def account_id(note: str | None) -> str | None:
+def parse_account_id(note: str | None) -> str | None:
     """The id of the account that a note is about; None where that is none, or is being removed."""
     try:
         found: Any = json.loads(note) if note else None
@@ -82,7 +84,7 @@ def account_id(note: str | None) -> str | None:
 
 
 @runtime_checkable
-class Shared(Protocol):
+class OwnedStore(Protocol):
     """A store that others see too."""
 
     def check_own(self) -> None:
@@ -92,11 +94,11 @@ class Shared(Protocol):
 
 def check_own(store: object) -> None:
     """For whoever takes something out of a store, away from all who see it."""
-    if isinstance(store, Shared):
+    if isinstance(store, OwnedStore):
         store.check_own()
 
 
-def checked_account_name(name: str) -> str:
+def validate_account_name(name: str) -> str:
     """The name as it is kept, in small letters, or what is wrong with it."""
     folded = name.strip().lower()
     if folded == OWNER:
@@ -106,54 +108,56 @@ def checked_account_name(name: str) -> str:
             argument="user",
             value=OWNER,
         )
-    if not re.fullmatch(NAME, folded):
-        shown = clipped(name, NAME_LIMIT).encode("utf-8", "replace").decode()
+    if not re.fullmatch(NAME_PATTERN, folded):
+        shown = clip_text(name, MAX_NAME_CHARACTERS).encode("utf-8", "replace").decode()
         raise InvalidInput(
             f'"{shown}" is no name of a user.',
-            hint=f"1 to {NAME_LIMIT} of a-z, 0-9, '.', '_' and '-' do well.",
+            hint=f"1 to {MAX_NAME_CHARACTERS} of a-z, 0-9, '.', '_' and '-' do well.",
             argument="user",
             value=shown,
         )
     return folded
 
 
-Home = Literal["user", "history"]
+PrivateStoreKind = Literal["user", "history"]
 
-_HOME = re.compile(rf"@(user|history) \(({NAME})\)")
+_PRIVATE_NAME = re.compile(rf"@(user|history) \(({NAME_PATTERN})\)")
 
 
-class HomeOf(NamedTuple):
+class PrivateStore(NamedTuple):
     """Which home of which account a project is."""
 
-    home: Home
+    home: PrivateStoreKind
     user: str
 
 
-def home_name(home: Home, user: str) -> str:
+def format_private_name(home: PrivateStoreKind, user: str) -> str:
     return f"@{home} ({user})"
 
 
-def home_of(project_name: str) -> HomeOf | None:
+def parse_private_name(project_name: str) -> PrivateStore | None:
     """None for a project that is one."""
-    found = _HOME.fullmatch(project_name)
-    return HomeOf("user" if found[1] == "user" else "history", found[2]) if found else None
+    found = _PRIVATE_NAME.fullmatch(project_name)
+    return PrivateStore("user" if found[1] == "user" else "history", found[2]) if found else None
 
 
-def is_home(project_name: str) -> bool:
+def is_private_name(project_name: str) -> bool:
     """Whether no tool may list or open a project of this name, and no command tell of it."""
-    return home_of(project_name) is not None
+    return parse_private_name(project_name) is not None
 
 
-def is_anothers(project_name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def is_orphaned_private(
+    project_name: str, before: Mapping[str, str], now: Mapping[str, str]
+) -> bool:
     """Whether it was the home of an account that is no more, by the notes of then and of now.
 
     Whoever is called so by now, or next, must not find it.
     """
-    found = home_of(project_name)
+    found = parse_private_name(project_name)
     if found is None:
         return False
-    known = account_id(now.get(USERS + found.user))
-    return known is None or known != account_id(before.get(USERS + found.user))
+    known = parse_account_id(now.get(USER_NOTE_PREFIX + found.user))
+    return known is None or known != parse_account_id(before.get(USER_NOTE_PREFIX + found.user))
 
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -179,12 +183,12 @@ class Session(Value, frozen=False):
     started_at: int | None = None  # when its client introduced itself
 
 
-def acting_in(session: Session) -> AbstractContextManager[None]:
+def act_in(session: Session) -> AbstractContextManager[None]:
     """What is done within is done for whose session it is; one of nobody's widens nothing."""
-    return acting_as(session.account or acting())
+    return act_as(session.account or get_acting_account())
 
 
-def conversation_of(session: Session, given: str | None, default: str | None) -> str | None:
+def choose_conversation(session: Session, given: str | None, default: str | None) -> str | None:
     """The conversation that a call belongs to: the one it names, else that of the process, else
     the connection's own; None on a connection that keeps none."""
     if given is not None:
@@ -195,19 +199,19 @@ def conversation_of(session: Session, given: str | None, default: str | None) ->
     return f"session:{session.id}" if converses else None
 
 
-async def unheard(_done: float, _total: float | None, _message: str | None) -> None:
+async def ignore_progress(_done: float, _total: float | None, _message: str | None) -> None:
     """Progress that nobody asked for."""
 
 
-class Call(Value):
+class ToolCall(Value):
     """One call of one tool; handed to methods that have a parameter of this type."""
 
     session: Session
     tool: str
-    report: Report = unheard
+    report: Report = ignore_progress
     alias: str | None = None  # the name that it was called by, where that is another
 
     @property
     def wants_progress(self) -> bool:
         """Whether anybody listens: asking another server for progress costs messages."""
-        return self.report is not unheard
+        return self.report is not ignore_progress

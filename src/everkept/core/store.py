@@ -15,30 +15,40 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everkept.core.answers import (
-        Access,
+        AccessCount,
         Direction,
-        Embedded,
         Hops,
-        Purged,
+        PurgeResult,
+        RecordTally,
+        RecordVector,
         Selection,
         Sources,
-        Stock,
+        StorePage,
         Subgraph,
-        Tally,
     )
-    from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
+    from everkept.core.records import (
+        Batch,
+        Change,
+        Edit,
+        Match,
+        Record,
+        RecordFilter,
+        RecordLink,
+        Ref,
+        Weights,
+    )
     from everkept.language.words import WordQuery
 
 A_co = TypeVar("A_co", covariant=True)
 
 Order = Literal["name", "age", "newest"]
 # By name the `(name_key, variant)` of a record, by age its id; a purged one has nothing behind it.
-Seen = tuple[str, str] | str
+ScanPosition = tuple[str, str] | str
 # Takes a record or link and values of some of its fields, and returns the values to store instead.
 Redaction = Callable[["Ref", Mapping[str, Any]], Mapping[str, Any]]
 
 
-class Answered(Value, Generic[A_co]):
+class TypedRequest(Value, Generic[A_co]):
     """A request with the type of its answer."""
 
     if not TYPE_CHECKING:  # an alias for each type of answer would take a third of the import
@@ -47,48 +57,48 @@ class Answered(Value, Generic[A_co]):
             return cls
 
 
-class Question(Answered[A_co]):
+class StoreQuestion(TypedRequest[A_co]):
     """Something that a store can be asked, and which changes nothing."""
 
 
-class Upkeep(Answered[A_co]):
+class Upkeep(TypedRequest[A_co]):
     """A write that is not a change: undo does not reverse it."""
 
 
-class GetRecords(Question["list[Record]"]):
+class GetRecords(StoreQuestion["list[Record]"]):
     """The existing records with these ids, in the order of the ids."""
 
     ids: Sequence[str]
     include_deleted: bool = False
 
 
-class ScanRecords(Question["list[Record]"]):
+class ScanRecords(StoreQuestion["list[Record]"]):
     """Records by name or by age: all of them, or the ones behind the last one seen."""
 
-    where: "Where"
+    where: "RecordFilter"
     order: Order = "age"
-    after: Seen | None = None
+    after: ScanPosition | None = None
     limit: int | None = None
 
 
-class MatchWords(Question["list[Match]"]):
+class MatchWords(StoreQuestion["list[Match]"]):
     """The best live records for a word query, best first."""
 
     words: "WordQuery"
-    where: "Where"
+    where: "RecordFilter"
     weights: "Weights"
     limit: int
 
 
-class MatchText(Question["list[Match]"]):
+class MatchText(StoreQuestion["list[Match]"]):
     """Live records whose name, type or text contains the text, in upper or lower case."""
 
     text: str
-    where: "Where"
+    where: "RecordFilter"
     limit: int
 
 
-class FindLinks(Question["list[Link]"]):
+class FindLinks(StoreQuestion["list[RecordLink]"]):
     """Live links at these records, oldest first.
 
     `sources` are kinds: only links that go out from a record of one of them.
@@ -100,13 +110,13 @@ class FindLinks(Question["list[Link]"]):
     limit: int | None = None
 
 
-class ReadSubgraph(Question["Subgraph"]):
+class ReadSubgraph(StoreQuestion["Subgraph"]):
     """Live records of a kind with their live children, and the live links among that kind."""
 
     wanted: "Selection"
 
 
-class WalkLinks(Question["list[list[Link]]"]):
+class WalkLinks(StoreQuestion["list[list[RecordLink]]"]):
     """The live links that a walk from these records meets, hop by hop, oldest first.
 
     Each link is in the first hop that meets it, and the walk continues from each record once. A
@@ -117,7 +127,7 @@ class WalkLinks(Question["list[list[Link]]"]):
     hops: "Hops"
 
 
-class CountSources(Question["Sources"]):
+class CountSources(StoreQuestion["Sources"]):
     """The number of matching records that link to each of these, and the links of the newest.
 
     The counts are by the id that is linked to, without zeros. The links are all that lead here
@@ -125,35 +135,35 @@ class CountSources(Question["Sources"]):
     """
 
     ids: Sequence[str]
-    where: "Where"
+    where: "RecordFilter"
     limit: int
 
 
-class GetLinks(Question["list[Link]"]):
+class GetLinks(StoreQuestion["list[RecordLink]"]):
     """The existing links with these ids, in the order of the ids."""
 
     ids: Sequence[str]
     include_deleted: bool = False
 
 
-class ScanLinks(Question["list[Link]"]):
+class ScanLinks(StoreQuestion["list[RecordLink]"]):
     """Links whose verb contains the text, in upper or lower case, in the order of arrival."""
 
     deleted: bool | None
     containing: str = ""
 
 
-class CountLive(Question[Mapping[str, int]]):
+class CountLive(StoreQuestion[Mapping[str, int]]):
     """Live records by kind, and live links under `link`."""
 
 
-class CountRecords(Question[int]):
+class CountRecords(StoreQuestion[int]):
     """The number of matching records, which are not read."""
 
-    where: "Where"
+    where: "RecordFilter"
 
 
-class ReadChanges(Question["list[Change]"]):
+class ReadChanges(StoreQuestion["list[Change]"]):
     """Log entries past a sequence number.
 
     With `most_edits`, the page omits changes with more edits, and does not read them.
@@ -165,7 +175,7 @@ class ReadChanges(Question["list[Change]"]):
     most_edits: int | None = None
 
 
-class ReadHistory(Question["list[tuple[int, Edit]]"]):
+class ReadHistory(StoreQuestion["list[tuple[int, Edit]]"]):
     """Every edit of these records and links past a sequence number, oldest first, each with its
     own number."""
 
@@ -173,44 +183,44 @@ class ReadHistory(Question["list[tuple[int, Edit]]"]):
     after: int = 0
 
 
-class GetRevision(Question[int]):
+class GetRevision(StoreQuestion[int]):
     """The sequence number of the newest change of any process; 0 before the first."""
 
 
-class GetStamp(Question[tuple[int, int]]):
+class GetStamp(StoreQuestion[tuple[int, int]]):
     """Two numbers: each change raises the first, each vector that comes or goes the second.
 
     While both stay the same, every question has the same answer.
     """
 
 
-class FindFaults(Question["list[str]"]):
+class FindFaults(StoreQuestion["list[str]"]):
     """Everything that is wrong with the stored data; empty if it is sound."""
 
 
-class TallyRecords(Question["list[Tally]"]):
+class TallyRecords(StoreQuestion["list[RecordTally]"]):
     """Records of these kinds counted by scope, type and deletion."""
 
     kinds: Sequence[str]
 
 
-class ListScopes(Question["list[str]"]):
+class ListScopes(StoreQuestion["list[str]"]):
     """The scopes of live records of a kind, by name. Quick for any number of records."""
 
     kind: str
 
 
-class ListAuthors(Question["list[str]"]):
+class ListAuthors(StoreQuestion["list[str]"]):
     """All authors of live records."""
 
 
-class MeasureWords(Question[Mapping[str, float]]):
+class MeasureWords(StoreQuestion[Mapping[str, float]]):
     """The share of live records whose indexed words include each of these, 0 to 1."""
 
     words: Sequence[str]
 
 
-class FindUnembedded(Question["list[Record]"]):
+class FindUnembedded(StoreQuestion["list[Record]"]):
     """Live records of these kinds that have a text and no vector of the model, newest first.
 
     These are the only queue of pending embeddings.
@@ -221,21 +231,21 @@ class FindUnembedded(Question["list[Record]"]):
     limit: int
 
 
-class CountVectors(Question[tuple[int, int]]):
+class CountVectors(StoreQuestion[tuple[int, int]]):
     """The number of live records of these kinds with a vector of the model, and without one."""
 
     model: str
     kinds: Sequence[str]
 
 
-class GetVectors(Question["Mapping[str, NDArray[np.float32]]"]):
+class GetVectors(StoreQuestion["Mapping[str, NDArray[np.float32]]"]):
     """The vectors of the model that these records have."""
 
     model: str
     ids: Sequence[str]
 
 
-class FindNear(Question["list[Match]"], eq=False):
+class FindNear(StoreQuestion["list[Match]"], eq=False):
     """The records with the nearest vectors, best first; the score is the cosine.
 
     Every stored vector can be found. `also` are ids whose scores are wanted at any distance;
@@ -244,29 +254,29 @@ class FindNear(Question["list[Match]"], eq=False):
 
     model: str
     vector: "NDArray[np.float32]"
-    where: "Where"
+    where: "RecordFilter"
     limit: int
     also: Sequence[str] = ()
 
 
-class GetAccesses(Question["Mapping[str, Access]"]):
+class GetAccesses(StoreQuestion["Mapping[str, AccessCount]"]):
     """How often these records were recalled; a record that never was is omitted."""
 
     ids: Sequence[str]
 
 
-class ListMostAccessed(Question["Mapping[str, Access]"]):
+class ListMostAccessed(StoreQuestion["Mapping[str, AccessCount]"]):
     """The live records that were recalled most often, by id: the most and then the last recalled
     first."""
 
     limit: int
 
 
-class MeasureSize(Question[int]):
+class MeasureSize(StoreQuestion[int]):
     """The bytes that the store takes on its disk; 0 if it has none."""
 
 
-class Purge(Upkeep["Purged"]):
+class Purge(Upkeep["PurgeResult"]):
     """Erase records and links permanently, with every trace in log and index.
 
     A record takes its children and links with it, also deleted ones.
@@ -275,7 +285,7 @@ class Purge(Upkeep["Purged"]):
     refs: "Sequence[Ref]"
 
 
-class Redact(Upkeep["Purged"]):
+class Redact(Upkeep["PurgeResult"]):
     """Rewrite permanently the values that these records and links have and had.
 
     `clean` takes the values of each (of a link its verb and facets), and the old ones of each of
@@ -290,7 +300,7 @@ class PutVectors(Upkeep[int]):
     """Store the vectors of records that are live in that version; the answer is their number."""
 
     model: str
-    items: "Sequence[Embedded]"
+    items: "Sequence[RecordVector]"
 
 
 class NoteAccesses(Upkeep[None]):
@@ -300,19 +310,19 @@ class NoteAccesses(Upkeep[None]):
     at: int
 
 
-class Restock(Upkeep[None]):
+class Replicate(Upkeep[None]):
     """Make the store's contents equal to another store's in one transaction.
 
     Records that are new here are younger than the others.
     """
 
-    stock: "Stock"
+    stock: "StorePage"
 
 
 A = TypeVar("A")
 
 # From the type of a question to the function that answers it, of the store and the question.
-Answers = Mapping[type[Question[Any]], Callable[[Any, Any], Awaitable[Any]]]
+Answers = Mapping[type[StoreQuestion[Any]], Callable[[Any, Any], Awaitable[Any]]]
 Upkeeps = Mapping[type[Upkeep[Any]], Callable[[Any, Any], Awaitable[Any]]]
 
 
@@ -324,7 +334,7 @@ class RecordStore(ABC):
     """
 
     @abstractmethod
-    async def ask(self, question: Question[A]) -> A:
+    async def ask(self, question: StoreQuestion[A]) -> A:
         """Return the answer to a question."""
 
     @abstractmethod
@@ -343,54 +353,58 @@ class RecordStore(ABC):
 
     async def scan(
         self,
-        where: "Where",
+        where: "RecordFilter",
         *,
         order: Order = "age",
-        after: Seen | None = None,
+        after: ScanPosition | None = None,
         limit: int | None = None,
     ) -> "list[Record]":
         return await self.ask(ScanRecords(where, order, after, limit))
 
     async def match(
-        self, words: "WordQuery", where: "Where", weights: "Weights", limit: int
+        self, words: "WordQuery", where: "RecordFilter", weights: "Weights", limit: int
     ) -> "list[Match]":
         return await self.ask(MatchWords(words, where, weights, limit))
 
-    async def containing(self, text: str, where: "Where", limit: int) -> "list[Match]":
+    async def match_text(self, text: str, where: "RecordFilter", limit: int) -> "list[Match]":
         return await self.ask(MatchText(text, where, limit))
 
-    async def links(
+    async def find_links(
         self,
         ids: Sequence[str],
         *,
         direction: "Direction" = "both",
         sources: Sequence[str] = (),
         limit: int | None = None,
-    ) -> "list[Link]":
+    ) -> "list[RecordLink]":
         return await self.ask(FindLinks(ids, direction, sources, limit))
 
-    async def subgraph(self, wanted: "Selection") -> "Subgraph":
+    async def read_subgraph(self, wanted: "Selection") -> "Subgraph":
         return await self.ask(ReadSubgraph(wanted))
 
-    async def walk(self, ids: Sequence[str], hops: "Hops") -> "list[list[Link]]":
+    async def walk(self, ids: Sequence[str], hops: "Hops") -> "list[list[RecordLink]]":
         return await self.ask(WalkLinks(ids, hops))
 
-    async def sources_of(self, ids: Sequence[str], where: "Where", limit: int) -> "Sources":
+    async def count_sources(
+        self, ids: Sequence[str], where: "RecordFilter", limit: int
+    ) -> "Sources":
         return await self.ask(CountSources(ids, where, limit))
 
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Link]":
+    async def get_links(
+        self, ids: Sequence[str], *, include_deleted: bool = False
+    ) -> "list[RecordLink]":
         return await self.ask(GetLinks(ids, include_deleted))
 
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> "list[Link]":
+    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> "list[RecordLink]":
         return await self.ask(ScanLinks(deleted, containing))
 
-    async def count(self) -> Mapping[str, int]:
+    async def count_live(self) -> Mapping[str, int]:
         return await self.ask(CountLive())
 
-    async def how_many(self, where: "Where") -> int:
+    async def count_records(self, where: "RecordFilter") -> int:
         return await self.ask(CountRecords(where))
 
-    async def changes(
+    async def read_changes(
         self,
         *,
         after: int = 0,
@@ -400,72 +414,76 @@ class RecordStore(ABC):
     ) -> "list[Change]":
         return await self.ask(ReadChanges(after, limit, newest_first, most_edits))
 
-    async def history(self, refs: "Sequence[Ref]", *, after: int = 0) -> "list[tuple[int, Edit]]":
+    async def read_history(
+        self, refs: "Sequence[Ref]", *, after: int = 0
+    ) -> "list[tuple[int, Edit]]":
         return await self.ask(ReadHistory(refs, after))
 
-    async def revision(self) -> int:
+    async def get_revision(self) -> int:
         return await self.ask(GetRevision())
 
-    async def stamp(self) -> tuple[int, int]:
+    async def get_stamp(self) -> tuple[int, int]:
         return await self.ask(GetStamp())
 
-    async def check(self) -> list[str]:
+    async def find_faults(self) -> list[str]:
         return await self.ask(FindFaults())
 
-    async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
+    async def tally(self, kinds: Sequence[str]) -> "list[RecordTally]":
         return await self.ask(TallyRecords(kinds))
 
-    async def scopes(self, kind: str) -> list[str]:
+    async def list_scopes(self, kind: str) -> list[str]:
         return await self.ask(ListScopes(kind))
 
-    async def authors(self) -> list[str]:
+    async def list_authors(self) -> list[str]:
         return await self.ask(ListAuthors())
 
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+    async def measure_words(self, words: Sequence[str]) -> Mapping[str, float]:
         return await self.ask(MeasureWords(words))
 
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> "list[Record]":
+    async def find_unembedded(self, model: str, kinds: Sequence[str], limit: int) -> "list[Record]":
         return await self.ask(FindUnembedded(model, kinds, limit))
 
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+    async def count_vectors(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
         return await self.ask(CountVectors(model, kinds))
 
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
+    async def get_vectors(
+        self, model: str, ids: Sequence[str]
+    ) -> "Mapping[str, NDArray[np.float32]]":
         return await self.ask(GetVectors(model, ids))
 
-    async def near(
+    async def find_near(
         self,
         model: str,
         vector: "NDArray[np.float32]",
-        where: "Where",
+        where: "RecordFilter",
         limit: int,
         also: Sequence[str] = (),
     ) -> "list[Match]":
         return await self.ask(FindNear(model, vector, where, limit, also))
 
-    async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
+    async def get_accesses(self, ids: Sequence[str]) -> "Mapping[str, AccessCount]":
         return await self.ask(GetAccesses(ids))
 
-    async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
+    async def list_most_accessed(self, limit: int) -> "Mapping[str, AccessCount]":
         return await self.ask(ListMostAccessed(limit))
 
-    async def size(self) -> int:
+    async def measure_size(self) -> int:
         return await self.ask(MeasureSize())
 
-    async def purge(self, refs: "Sequence[Ref]") -> "Purged":
+    async def purge(self, refs: "Sequence[Ref]") -> "PurgeResult":
         return await self.maintain(Purge(refs))
 
-    async def redact(self, refs: "Sequence[Ref]", clean: Redaction) -> "Purged":
+    async def redact(self, refs: "Sequence[Ref]", clean: Redaction) -> "PurgeResult":
         return await self.maintain(Redact(refs, clean))
 
-    async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
+    async def put_vectors(self, model: str, items: "Sequence[RecordVector]") -> int:
         return await self.maintain(PutVectors(model, items))
 
     async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
         await self.maintain(NoteAccesses(counts, at))
 
-    async def restock(self, stock: "Stock") -> None:
-        await self.maintain(Restock(stock))
+    async def replicate(self, stock: "StorePage") -> None:
+        await self.maintain(Replicate(stock))
 
 
 class TableStore(RecordStore):
@@ -474,7 +492,7 @@ class TableStore(RecordStore):
     answers: ClassVar[Answers]
     upkeeps: ClassVar[Upkeeps]
 
-    async def ask(self, question: Question[A]) -> A:
+    async def ask(self, question: StoreQuestion[A]) -> A:
         return await self.answers[type(question)](self, question)
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:

@@ -20,7 +20,7 @@ def has_control_characters(name: str) -> bool:
     return bool(_CONTROL.search(name))
 
 
-def forbidden_in_text(text: str) -> str | None:
+def find_forbidden(text: str) -> str | None:
     """The first character that text may not hold, or None."""
     found = _CONTROL_IN_TEXT.search(text)
     if found:
@@ -28,17 +28,17 @@ def forbidden_in_text(text: str) -> str | None:
     return next((c for c in text if "\ud800" <= c <= "\udfff"), None) if _is_broken(text) else None
 
 
-def normalised(name: str) -> str:
+def compute_name_key(name: str) -> str:
     """The form in which two spellings of one name are equal: case and blanks do not count."""
     return " ".join(unicodedata.normalize("NFC", name).split()).lower()
 
 
-def digest(text: str) -> str:
+def compute_digest(text: str) -> str:
     """A short fingerprint that tells texts apart."""
     return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
 
 
-def clipped(text: str, limit: int = 80) -> str:
+def clip_text(text: str, limit: int = 80) -> str:
     """The beginning of a text, on one line, for messages."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -52,6 +52,6 @@ def _is_broken(text: str) -> bool:
     return False
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def format_count(count: int, one: str, many: str | None = None) -> str:
     """As a person says it: `1 turn`, `2,500 turns`."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"

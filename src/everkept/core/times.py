@@ -7,8 +7,8 @@ from functools import lru_cache
 
 Clock = Callable[[], int]
 
-ALMOST = 0.99  # of a unit, from which it is spoken of as one
-ROUNDED_UP = 0.3  # what may be missing to the next number of units
+WHOLE_UNIT_SHARE = 0.99  # of a unit, from which it is spoken of as one
+ROUND_UP_SHARE = 0.3  # what may be missing to the next number of units
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
@@ -41,31 +41,31 @@ class LocalZone(tzinfo):
         return local.replace(tzinfo=self)
 
 
-def now() -> int:
+def read_clock() -> int:
     return time.time_ns() // 1000
 
 
 @lru_cache(1024)  # what is written together has one time
-def iso(at: int) -> str:
+def format_iso(at: int) -> str:
     """Milliseconds are shown, as the database's views do."""
     moment = _START + timedelta(microseconds=at)
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 
-def parsed(text: str) -> int:
-    """The inverse of `iso`; also takes the forms that SQLite and other tools write."""
+def parse_time(text: str) -> int:
+    """The inverse of `format_iso`; also takes the forms that SQLite and other tools write."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def ago(at: int, now: int) -> str:
+def format_ago(at: int, now: int) -> str:
     """How long something is past, in the words of a person: `3 days ago`, or `in 2 hours`."""
     minutes = abs(now - at) / 60_000_000
     for unit, size in _UNITS:
-        if minutes >= size * (1 if size == 1 else ALMOST):
-            count = max(int(minutes / size + ROUNDED_UP), 1)
+        if minutes >= size * (1 if size == 1 else WHOLE_UNIT_SHARE):
+            count = max(int(minutes / size + ROUND_UP_SHARE), 1)
             amount = f"{count} {unit}{'s' if count > 1 else ''}"
             return f"{amount} ago" if at <= now else f"in {amount}"
     return "just now"

@@ -50,27 +50,27 @@ class Turn(Value):
     reader: str | None = None
 
 
-class Titled(Value):
+class TitleEvent(Value):
     """What the program calls a conversation."""
 
     session: str
     title: str
 
 
-class Rewound(Value):
+class RewindEvent(Value):
     """This turn, and all that came after it in its conversation, was taken back."""
 
     session: str
     key: str
 
 
-class Marked(Value):
+class ExclusionEvent(Value):
     """This conversation asks to be left out."""
 
     session: str
 
 
-Event = Turn | Titled | Rewound | Marked
+Event = Turn | TitleEvent | RewindEvent | ExclusionEvent
 
 
 class Portion(Value):
@@ -113,7 +113,7 @@ class Transcript(Protocol):
         """Microseconds since 1970."""
         ...
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
         """What comes after the mark, or all where there is none or it does not fit any more.
 
         Blocks while it reads. Raises Unavailable where the file cannot be read.
@@ -127,7 +127,9 @@ class Transcripts(Protocol):
     @property
     def sources(self) -> Sequence[str]: ...
 
-    def found(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
+    def find_transcripts(
+        self, sources: Sequence[str] = (), files: Sequence[Path] = ()
+    ) -> list[Transcript]:
         """Those of the sources, or of all; with `files`, these alone, which one source must have.
 
         Blocks while it looks. Raises InvalidInput for a source that there is not, NotFound for a
@@ -153,15 +155,15 @@ def has_marker(text: str) -> bool:
     return "<" in text and bool(_BEGINS.search(text)) and bool(_MARKER.search(text))
 
 
-def has_marker_within(raw: bytes) -> bool:
+def has_marker_in_json(raw: bytes) -> bool:
     """The same of JSON, or of JSON inside JSON, however it is escaped."""
     folded = raw.lower()
     if not any(word in folded for word in _WORDS):
         return False
     text = raw.decode("utf-8", "replace")
-    return has_marker(_ESCAPE.sub(_meant, text) if "\\" in text else text)
+    return has_marker(_ESCAPE.sub(_decode_escape, text) if "\\" in text else text)
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _decode_escape(escape: re.Match[str]) -> str:
     code, blank = escape.groups()
     return chr(int(code, 16)) if code else " " if blank else ""

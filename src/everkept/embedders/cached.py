@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from everkept.core.ports import Embedder
 from everkept.core.text import blake2b
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-KEPT = 10_000  # questions; 19 MB when there are so many
-KEPT_FOR = 24 * 3_600 * 1_000_000  # microseconds, from when a question was last asked
+MAX_CACHED_QUESTIONS = 10_000  # questions; 19 MB when there are so many
+CACHE_MICROSECONDS = 24 * 3_600 * 1_000_000  # microseconds, from when a question was last asked
 
 
 class CachedEmbedder:
     """Another embedder's vectors. Only single texts are kept: they are questions, as a rule."""
 
-    def __init__(self, embedder: Embedder, clock: Clock = now) -> None:
+    def __init__(self, embedder: Embedder, clock: Clock = read_clock) -> None:
         self._embedder = embedder
         self._clock = clock
         self._under_way: dict[bytes, asyncio.Task[NDArray[np.float32]]] = {}
@@ -43,7 +43,7 @@ class CachedEmbedder:
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         if len(texts) != 1:
             return await self._embedder.embed(texts)
-        key = _key(texts[0])
+        key = _hash_text(texts[0])
         at = self._clock()
         self._drop_aged(at)
         if key in self._kept:
@@ -53,7 +53,7 @@ class CachedEmbedder:
         task = self._under_way.get(key)
         if task is None or task.get_loop() is not asyncio.get_running_loop():
             task = self._under_way[key] = asyncio.create_task(self._embedder.embed(texts))
-            task.add_done_callback(lambda done: self._take(key, done))
+            task.add_done_callback(lambda done: self._store_result(key, done))
         # Whoever gives up waiting must not take the vector from the others.
         return await asyncio.shield(task)
 
@@ -66,24 +66,24 @@ class CachedEmbedder:
         await asyncio.gather(*waiting, return_exceptions=True)
         await self._embedder.close()
 
-    def _take(self, key: bytes, done: "asyncio.Task[NDArray[np.float32]]") -> None:
+    def _store_result(self, key: bytes, done: "asyncio.Task[NDArray[np.float32]]") -> None:
         failed = done.cancelled() or done.exception() is not None
         if self._under_way.get(key) is not done:
             return  # closed meanwhile
         del self._under_way[key]
         if not failed:
             self._kept[key] = done.result(), self._clock()
-            if len(self._kept) > KEPT:
+            if len(self._kept) > MAX_CACHED_QUESTIONS:
                 self._kept.popitem(last=False)
 
     def _drop_aged(self, at: int) -> None:
         while self._kept:
             oldest = next(iter(self._kept))
-            if at - self._kept[oldest][1] < KEPT_FOR:
+            if at - self._kept[oldest][1] < CACHE_MICROSECONDS:
                 return
             del self._kept[oldest]
 
 
-def _key(text: str) -> bytes:
+def _hash_text(text: str) -> bytes:
     """Short for a long text too: a single one may be what somebody stores."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

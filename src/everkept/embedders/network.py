@@ -14,10 +14,10 @@ from everkept.errors import ModelUnavailable
 
 Vectors = NDArray[np.float32]
 
-INPUTS = ["input_ids", "attention_mask"]
+INPUT_NAMES = ["input_ids", "attention_mask"]
 
 
-def _imported() -> Any:
+def _import_runtime() -> Any:
     """The runtime, which from 1.29 on reports to its makers unless told before that it must not."""
     os.putenv("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # pyright: ignore[reportMissingTypeStubs] - it comes without types
@@ -27,15 +27,15 @@ def _imported() -> Any:
     return runtime
 
 
-def _exceptions(module: ModuleType) -> tuple[type[Exception], ...]:
+def _list_exceptions(module: ModuleType) -> tuple[type[Exception], ...]:
     members = vars(module).values()
     return tuple(kind for kind in members if isinstance(kind, type) and issubclass(kind, Exception))
 
 
-RUNTIME = _imported()
+RUNTIME = _import_runtime()
 # The runtime's exceptions have no base of their own, and its versions add to them. Where one quotes
 # a damaged file, the message may not even be text.
-FAILURES = (*_exceptions(RUNTIME.capi.onnxruntime_pybind11_state), UnicodeDecodeError)
+FAILURES = (*_list_exceptions(RUNTIME.capi.onnxruntime_pybind11_state), UnicodeDecodeError)
 
 
 class Network:
@@ -47,25 +47,25 @@ class Network:
         self._dimensions = dimensions
         if not path.is_file():
             raise ModelUnavailable(str(path), "is missing")
-        with self._translated():
-            self._session = _session(path, threads)
+        with self._translate_errors():
+            self._session = _open_session(path, threads)
         self._check()
 
-    def vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
+    def compute_vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
         """A vector for each row; the shorter ones are padded, which takes as long as pieces do."""
         ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
         mask = np.zeros_like(ids)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = row
             mask[number, : len(row)] = 1
-        with self._translated():
-            return self._session.run(None, dict(zip(INPUTS, (ids, mask), strict=True)))[0]
+        with self._translate_errors():
+            return self._session.run(None, dict(zip(INPUT_NAMES, (ids, mask), strict=True)))[0]
 
-    def room(self, count: int) -> Vectors:
+    def allocate(self, count: int) -> Vectors:
         """Space for so many vectors."""
         return np.empty((count, self._dimensions), np.float32)
 
-    def averaged(self, vectors: Vectors, counts: Sequence[int]) -> Vectors:
+    def average(self, vectors: Vectors, counts: Sequence[int]) -> Vectors:
         """One vector for each count: the mean direction of so many, in their order."""
         if len(counts) == len(vectors):
             return vectors
@@ -76,11 +76,11 @@ class Network:
     def _check(self) -> None:
         inputs = [tensor.name for tensor in self._session.get_inputs()]
         widths = [tensor.shape[-1] for tensor in self._session.get_outputs()]
-        if inputs != INPUTS or widths != [self._dimensions]:
+        if inputs != INPUT_NAMES or widths != [self._dimensions]:
             raise ModelUnavailable(str(self._path), "is another model")
 
     @contextmanager
-    def _translated(self) -> Generator[None]:
+    def _translate_errors(self) -> Generator[None]:
         try:
             yield
         except FAILURES as error:
@@ -104,7 +104,7 @@ class _Session(Protocol):
     def get_outputs(self) -> Sequence[_Tensor]: ...
 
 
-def _session(path: Path, threads: int) -> _Session:
+def _open_session(path: Path, threads: int) -> _Session:
     options = RUNTIME.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

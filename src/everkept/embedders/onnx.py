@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 UNKNOWN = "[UNK]"
 START = "[CLS]"
 END = "[SEP]"
-SPECIAL = ("[PAD]", UNKNOWN, START, END, "[MASK]")
+SPECIAL_PIECES = ("[PAD]", UNKNOWN, START, END, "[MASK]")
 
-LONGEST_WORD = 100  # characters; a longer word is unknown as a whole
+MAX_WORD_CHARACTERS = 100  # characters; a longer word is unknown as a whole
 CACHED_CHUNKS = 16_384
-LONGEST_CACHED = 64  # characters; texts without spaces would fill the cache with sentences
+MAX_CACHED_CHARACTERS = 64  # characters; texts without spaces would fill the cache with sentences
 
 
 class WordPiece:
@@ -43,51 +43,51 @@ class WordPiece:
     def __init__(self, vocabulary: Sequence[str]) -> None:
         """Raises ValueError for what cannot be the vocabulary of such a model."""
         ids = {piece: number for number, piece in enumerate(vocabulary)}
-        if missing := [piece for piece in SPECIAL if piece not in ids]:
+        if missing := [piece for piece in SPECIAL_PIECES if piece not in ids]:
             raise ValueError(f"no {', '.join(missing)} in the vocabulary")
         if len(ids) < len(vocabulary):
             raise ValueError("the vocabulary has a piece twice")
         self.size = len(vocabulary)
-        self._special = {piece: ids.pop(piece) for piece in SPECIAL}
+        self._special = {piece: ids.pop(piece) for piece in SPECIAL_PIECES}
         self._unknown = (self._special[UNKNOWN],)
         # A word of the text never begins with ##, as punctuation is cut off before.
         self._beginnings = {p: n for p, n in ids.items() if not p.startswith("##")}
         self._continuations = {p[2:]: n for p, n in ids.items() if p.startswith("##")}
         self._longest = max(map(len, ids), default=0)
-        self._ids_of_known_chunk = lru_cache(CACHED_CHUNKS)(self._ids_of_chunk)
+        self._ids_of_known_chunk = lru_cache(CACHED_CHUNKS)(self._encode_chunk)
 
     @classmethod
     def from_file(cls, path: Path) -> "WordPiece":
         """Reads one piece a line; the line's number, from 0, is the piece's id."""
         return cls(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
-    def ids(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """The pieces of the text itself, without the marks of its start and end."""
-        return list(chain.from_iterable(map(self._ids_of_any_chunk, _CHUNK.findall(text))))
+        return list(chain.from_iterable(map(self._encode_any_chunk, _CHUNK.findall(text))))
 
-    def framed(self, ids: Iterable[int]) -> list[int]:
+    def add_marks(self, ids: Iterable[int]) -> list[int]:
         """The ids between the marks of start and end, as the model expects them."""
         return [self._special[START], *ids, self._special[END]]
 
-    def _ids_of_any_chunk(self, chunk: str) -> tuple[int, ...]:
-        if len(chunk) > LONGEST_CACHED:
-            return self._ids_of_chunk(chunk)
+    def _encode_any_chunk(self, chunk: str) -> tuple[int, ...]:
+        if len(chunk) > MAX_CACHED_CHARACTERS:
+            return self._encode_chunk(chunk)
         return self._ids_of_known_chunk(chunk)
 
-    def _ids_of_chunk(self, chunk: str) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(map(self._ids_of_part, _SPECIAL.split(chunk))))
+    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(map(self._encode_part, _SPECIAL.split(chunk))))
 
-    def _ids_of_part(self, part: str) -> Iterator[int]:
+    def _encode_part(self, part: str) -> Iterator[int]:
         if part in self._special:
             return iter((self._special[part],))
-        words = "".join(map(_normalised, part)).split()
-        return chain.from_iterable(map(self._ids_of_word, words))
+        words = "".join(map(_normalize_character, part)).split()
+        return chain.from_iterable(map(self._encode_word, words))
 
-    def _ids_of_word(self, word: str) -> Sequence[int]:
+    def _encode_word(self, word: str) -> Sequence[int]:
         """The longest piece that fits, again and again; unknown if there is none somewhere."""
         if (whole := self._beginnings.get(word)) is not None:
             return (whole,)
-        if len(word) > LONGEST_WORD:
+        if len(word) > MAX_WORD_CHARACTERS:
             return self._unknown
         found: list[int] = []
         start = 0
@@ -108,7 +108,7 @@ class WordPiece:
 _SPACES = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = compile_late(f"[^{_SPACES}]+")
 _SPACE = compile_late(f"[{_SPACES}]")
-_SPECIAL = compile_late(f"({'|'.join(map(re.escape, SPECIAL))})")
+_SPECIAL = compile_late(f"({'|'.join(map(re.escape, SPECIAL_PIECES))})")
 # The hole before U+2B920 is the reference's.
 _IDEOGRAPH = compile_late(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
@@ -118,7 +118,7 @@ _IDEOGRAPH = compile_late(
 # The reference has the tables of Unicode 8. For it everything younger is an ordinary letter, and
 # so part of an unknown word; these ranges hold every younger mark, punctuation and format
 # character up to Unicode 18, and beside them only what is in no piece of the vocabulary.
-_YOUNGER = compile_late(
+_NEWER_CHARACTERS = compile_late(
     "[\u05c8\u05c9\u061d\u07fd\u0890-\u08e2\u09fd\u09fe\u0a76\u0afa-\u0aff\u0b53-\u0b55"
     "\u0c04-\u0c3c\u0c77\u0c84\u0d00\u0d3b\u0d3c\u0d81\u0eba\u0ece\u180f-\u1886\u1abf-\u1af0"
     "\u1b4e\u1b4f\u1b7d-\u1b7f\u1df6-\u1dfb\u2e43-\u2e63\ua82c\ua8c5\ua8ff\ua9bd"
@@ -128,19 +128,24 @@ _YOUNGER = compile_late(
     "\U0001cf00-\U0001d128\U0001d25b\U0001d25c\U0001e000-\U0001e6f5\U0001e944-\U0001e95f]"
 )
 # Characters that have changed sides since: two were punctuation, two were marks.
-_CHANGED = {"\u166d": " \u166d ", "\U000111c9": " \U000111c9 ", "\u1734": "", "\U0001171e": ""}
+_CHANGED_CHARACTERS = {
+    "\u166d": " \u166d ",
+    "\U000111c9": " \U000111c9 ",
+    "\u1734": "",
+    "\U0001171e": "",
+}
 
 
 @lru_cache(maxsize=8_192)
-def _normalised(character: str) -> str:
+def _normalize_character(character: str) -> str:
     """What becomes of a character: nothing, a space, a word of its own, or its bare small form.
 
     Character by character is enough: in the decomposed form of a text neighbours only change
     places with each other where a mark is removed or the word unknown anyway.
     """
-    if character in _CHANGED:
-        return _CHANGED[character]
-    if _YOUNGER.match(character):
+    if character in _CHANGED_CHARACTERS:
+        return _CHANGED_CHARACTERS[character]
+    if _NEWER_CHARACTERS.match(character):
         return character
     if _SPACE.match(character):
         return " "
@@ -148,10 +153,10 @@ def _normalised(character: str) -> str:
         return ""
     decomposed = unicodedata.normalize("NFD", character)
     bare = "".join(c.lower() for c in decomposed if unicodedata.category(c) != "Mn")
-    return f" {bare} " if _stands_alone(character) or _stands_alone(bare) else bare
+    return f" {bare} " if _is_separate(character) or _is_separate(bare) else bare
 
 
-def _stands_alone(text: str) -> bool:
+def _is_separate(text: str) -> bool:
     """Whether it is an ideograph or a punctuation mark; symbols of ASCII count as the latter."""
     if len(text) != 1:
         return False
@@ -162,16 +167,16 @@ def _stands_alone(text: str) -> bool:
 
 T = TypeVar("T")
 
-FOLDER = Path(__file__).parent / "model"
-NETWORK = "minilm_w8.onnx"
-VOCABULARY = "vocab.txt"
+MODEL_FOLDER = Path(__file__).parent / "model"
+NETWORK_FILE = "minilm_w8.onnx"
+VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SIZE = 30_522
-SIZES = {NETWORK: 23_667_761, VOCABULARY: 231_508}  # bytes
+FILE_BYTES = {NETWORK_FILE: 23_667_761, VOCABULARY_FILE: 231_508}  # bytes
 DIMENSIONS = 384
 
-WINDOW = 254  # pieces: the model was trained on 256, and two of them mark start and end
-MOST_WINDOWS = 32  # some five thousand words; of a longer text so many are taken, evenly spread
-OVERLAP = 32  # pieces that neighbouring windows share, so that few sentences are cut in both
+WINDOW_PIECES = 254  # pieces: the model was trained on 256, and two of them mark start and end
+MAX_WINDOWS = 32  # some five thousand words; of a longer text so many are taken, evenly spread
+OVERLAP_PIECES = 32  # pieces that neighbouring windows share, so that few sentences are cut in both
 TEXTS_PER_BATCH = 16
 # With padding. A larger batch is not faster, takes more memory, and keeps a question waiting.
 PIECES_PER_BATCH = 512
@@ -189,7 +194,7 @@ class OnnxEmbedder:
     name = "all-MiniLM-L6-v2"
     dimensions = DIMENSIONS
 
-    def __init__(self, folder: Path = FOLDER, *, threads: int = 2) -> None:
+    def __init__(self, folder: Path = MODEL_FOLDER, *, threads: int = 2) -> None:
         self._folder = folder
         self._threads = threads
         self._model: _Model | None = None
@@ -198,7 +203,7 @@ class OnnxEmbedder:
     @property
     def fault(self) -> ModelUnavailable | None:
         """Looks at the files' sizes alone: a look inside takes as long as loading them."""
-        for name, size in SIZES.items():
+        for name, size in FILE_BYTES.items():
             path = self._folder / name
             try:
                 found = path.stat().st_size
@@ -212,14 +217,14 @@ class OnnxEmbedder:
         """A row for each text, batch by batch, so that a long call lets others in between."""
         if len(texts) == 1:
             return await asyncio.to_thread(self._embed_question, texts[0])
-        model = await asyncio.to_thread(self._loaded)
-        parts = await asyncio.to_thread(lambda: [model.windows(text) for text in texts])
+        model = await asyncio.to_thread(self._get_model)
+        parts = await asyncio.to_thread(lambda: [model.encode_windows(text) for text in texts])
         rows = [row for part in parts for row in part]
-        vectors = model.network.room(len(rows))
-        for batch in batches([len(row) for row in rows]):
+        vectors = model.network.allocate(len(rows))
+        for batch in group_batches([len(row) for row in rows]):
             chosen = [rows[number] for number in batch]
-            vectors[batch] = await asyncio.to_thread(model.network.vectors, chosen)
-        return model.network.averaged(vectors, [len(part) for part in parts])
+            vectors[batch] = await asyncio.to_thread(model.network.compute_vectors, chosen)
+        return model.network.average(vectors, [len(part) for part in parts])
 
     async def close(self) -> None:
         """Gives the memory back. A call under way ends as usual; a later one loads again."""
@@ -227,18 +232,18 @@ class OnnxEmbedder:
 
     def _embed_question(self, text: str) -> "NDArray[np.float32]":
         """One text in one go: every change of threads keeps whoever asks waiting."""
-        model = self._loaded()
-        rows = model.windows(text)
-        vectors = model.network.room(len(rows))
-        for batch in batches([len(row) for row in rows]):
-            vectors[batch] = model.network.vectors([rows[number] for number in batch])
-        return model.network.averaged(vectors, [len(rows)])
+        model = self._get_model()
+        rows = model.encode_windows(text)
+        vectors = model.network.allocate(len(rows))
+        for batch in group_batches([len(row) for row in rows]):
+            vectors[batch] = model.network.compute_vectors([rows[number] for number in batch])
+        return model.network.average(vectors, [len(rows)])
 
-    def _loaded(self) -> "_Model":
+    def _get_model(self) -> "_Model":
         with self._changing:
             if self._model is None:
                 keep_heaps_small()
-                self._model = _load(self._folder, self._threads)
+                self._model = _load_model(self._folder, self._threads)
                 return_freed_memory()
             return self._model
 
@@ -248,22 +253,22 @@ class OnnxEmbedder:
         return_freed_memory()
 
 
-def windows(pieces: Sequence[T]) -> list[Sequence[T]]:
+def split_windows(pieces: Sequence[T]) -> list[Sequence[T]]:
     """The pieces as they are if the model takes so many, else in overlapping parts alike in length.
 
     The last part may be shorter by what does not divide evenly.
     """
-    if len(pieces) <= WINDOW:
+    if len(pieces) <= WINDOW_PIECES:
         return [pieces]
-    count = math.ceil((len(pieces) - OVERLAP) / (WINDOW - OVERLAP))
-    step = math.ceil((len(pieces) - OVERLAP) / count)
+    count = math.ceil((len(pieces) - OVERLAP_PIECES) / (WINDOW_PIECES - OVERLAP_PIECES))
+    step = math.ceil((len(pieces) - OVERLAP_PIECES) / count)
     taken = range(count)
-    if count > MOST_WINDOWS:
-        taken = [round(n * (count - 1) / (MOST_WINDOWS - 1)) for n in range(MOST_WINDOWS)]
-    return [pieces[step * n : step * n + step + OVERLAP] for n in taken]
+    if count > MAX_WINDOWS:
+        taken = [round(n * (count - 1) / (MAX_WINDOWS - 1)) for n in range(MAX_WINDOWS)]
+    return [pieces[step * n : step * n + step + OVERLAP_PIECES] for n in taken]
 
 
-def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+def group_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """The numbers of the rows of these lengths, in groups that need little padding."""
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -280,13 +285,13 @@ class _Model(Value):
     tokenizer: WordPiece
     network: "Network"
 
-    def windows(self, text: str) -> list[list[int]]:
-        return [self.tokenizer.framed(ids) for ids in windows(self.tokenizer.ids(text))]
+    def encode_windows(self, text: str) -> list[list[int]]:
+        return [self.tokenizer.add_marks(ids) for ids in split_windows(self.tokenizer.encode(text))]
 
 
-def _load(folder: Path, threads: int) -> _Model:
-    tokenizer = _tokenizer(folder / VOCABULARY)
-    path = folder / NETWORK
+def _load_model(folder: Path, threads: int) -> _Model:
+    tokenizer = _load_tokenizer(folder / VOCABULARY_FILE)
+    path = folder / NETWORK_FILE
     try:
         from everkept.embedders.network import Network
     except ImportError as error:
@@ -294,7 +299,7 @@ def _load(folder: Path, threads: int) -> _Model:
     return _Model(tokenizer, Network(path, threads=threads, dimensions=DIMENSIONS))
 
 
-def _tokenizer(path: Path) -> WordPiece:
+def _load_tokenizer(path: Path) -> WordPiece:
     try:
         tokenizer = WordPiece.from_file(path)
     except OSError as error:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from everkept.core.answers import Stock
+from everkept.core.answers import StorePage
 from everkept.core.ports import Redaction
 from everkept.core.records import (
     AMENDABLE,
@@ -14,8 +14,8 @@ from everkept.core.records import (
     Delete,
     Edit,
     Insert,
-    Link,
     Record,
+    RecordLink,
     Ref,
     Restore,
     Step,
@@ -24,41 +24,41 @@ from everkept.core.records import (
 from everkept.errors import Conflict
 from everkept.values import Value, field, replace
 
-Name = tuple[str, str | None, str, str | None]
-Edge = tuple[str, str, str]
+UniqueName = tuple[str, str | None, str, str | None]
+UniqueEdge = tuple[str, str, str]
 # A vector belongs to the words it was made from.
-_EMBEDDED = frozenset(("text", "name"))
+_EMBEDDED_FIELDS = frozenset(("text", "name"))
 
 
-class View(Protocol):
+class CommitView(Protocol):
     """What is stored before the batch. A view may read ahead; it is asked for one at a time."""
 
-    async def record(self, record_id: str) -> Record | None:
+    async def find_record(self, record_id: str) -> Record | None:
         """Live or deleted."""
         ...
 
-    async def link(self, link_id: str) -> Link | None:
+    async def find_link(self, link_id: str) -> RecordLink | None:
         """Live or deleted."""
         ...
 
-    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+    async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
         """Of all of these, live or deleted, the oldest first."""
         ...
 
-    async def links_at(self, record_id: str) -> Sequence[Link]:
+    async def list_links(self, record_id: str) -> Sequence[RecordLink]:
         """Live or deleted, of either direction, the oldest first."""
         ...
 
-    async def namesakes(self, record: Record) -> Sequence[Record]:
+    async def list_namesakes(self, record: Record) -> Sequence[Record]:
         """Live ones of the same kind, name_key, variant and parent."""
         ...
 
-    async def doubles(self, link: Link) -> Sequence[Link]:
+    async def list_duplicates(self, link: RecordLink) -> Sequence[RecordLink]:
         """Live ones of the same source, verb and target."""
         ...
 
 
-class Plan(Value, frozen=False):
+class CommitPlan(Value, frozen=False):
     """What is to be written: whole records and links by id, in the order of their first mention.
 
     `fresh` are the ids of those that are new, in the order of their age.
@@ -66,56 +66,56 @@ class Plan(Value, frozen=False):
 
     edits: tuple[Edit, ...] = ()
     records: dict[str, Record] = field(default_factory=dict[str, Record])
-    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    links: dict[str, RecordLink] = field(default_factory=dict[str, RecordLink])
     before: dict[str, Record] = field(default_factory=dict[str, Record])  # those that were there
     fresh: list[Ref] = field(default_factory=list[Ref])
     # Records whose vector was made of a text or name that is no longer theirs.
     retold: set[str] = field(default_factory=set[str])
 
 
-class Ages(NamedTuple):
+class NewAges(NamedTuple):
     """Of those that are new, by id."""
 
     records: dict[str, int]
     links: dict[str, int]
 
 
-def ages_of(fresh: Iterable[Ref], last: int) -> Ages:
+def assign_ages(fresh: Iterable[Ref], last: int) -> NewAges:
     """Behind the `last` one that is there, in their order."""
     ages = {ref: last + number for number, ref in enumerate(fresh, 1)}
-    return Ages(
+    return NewAges(
         {ref.id: age for ref, age in ages.items() if ref.subject == "record"},
         {ref.id: age for ref, age in ages.items() if ref.subject == "link"},
     )
 
 
-async def plan(batch: Batch, view: View) -> Plan:
+async def plan_commit(batch: Batch, view: CommitView) -> CommitPlan:
     """Raises Conflict where the batch does not fit what is stored."""
-    planner = Planner(batch, view)
+    planner = CommitPlanner(batch, view)
     edits = [edit for step in batch.steps for edit in await planner.apply(step)]
     return await planner.finish(edits)
 
 
-class Planner:
+class CommitPlanner:
     """The view, and over it what the steps so far have made of it."""
 
-    def __init__(self, batch: Batch, view: View) -> None:
+    def __init__(self, batch: Batch, view: CommitView) -> None:
         self._batch = batch
         self._view = view
         self._seen: dict[str, Record] = {}  # as they were before the batch
-        self._named: dict[Name, str] = {}  # who was the last in the batch to get the name
-        self._joined: dict[Edge, str] = {}  # likewise
+        self._named: dict[UniqueName, str] = {}  # who was the last in the batch to get the name
+        self._joined: dict[UniqueEdge, str] = {}  # likewise
         # Of what is fresh, with its number: below a record, and at a record.
         self._below: defaultdict[str | None, list[tuple[int, str]]] = defaultdict(list)
         self._at: defaultdict[str, list[str]] = defaultdict(list)
         self._touched: dict[str, None] = {}
-        self._plan = Plan()
+        self._plan = CommitPlan()
 
-    async def finish(self, edits: Sequence[Edit]) -> Plan:
+    async def finish(self, edits: Sequence[Edit]) -> CommitPlan:
         for record_id in self._touched:
-            record = await self.record(record_id)
+            record = await self.find_record(record_id)
             if record and record.updated_at < self._batch.at:
-                self._put(replace(record, updated_at=self._batch.at))
+                self._put_record(replace(record, updated_at=self._batch.at))
         self._plan.edits = tuple(edits)
         return self._plan
 
@@ -123,7 +123,7 @@ class Planner:
         match step:
             case Insert(Record() as record):
                 return [await self._insert_record(record)]
-            case Insert(Link() as link):
+            case Insert(RecordLink() as link):
                 return [await self._insert_link(link)]
             case Update():
                 return await self._update(step)
@@ -136,8 +136,8 @@ class Planner:
 
     async def _insert_record(self, record: Record) -> Edit:
         if record.parent is not None:
-            await self._live(record.parent)
-        if await self.record(record.id):
+            await self._require_record(record.parent)
+        if await self.find_record(record.id):
             raise Conflict(f"There is a record {record.id} already.", id=record.id)
         await self._check_name(record)
         new = replace(
@@ -147,16 +147,16 @@ class Planner:
             facets=_as_json(record.facets),
             tags=tuple(dict.fromkeys(record.tags)),
         )
-        self._put(new)
+        self._put_record(new)
         self._below[record.parent].append((len(self._plan.fresh), record.id))
         self._plan.fresh.append(record.ref)
         await self._touch(record.parent)
         return Edit("insert", "record", record.id)
 
-    async def _insert_link(self, link: Link) -> Edit:
-        await self._live(link.source)
-        await self._live(link.target)
-        if await self.link(link.id):
+    async def _insert_link(self, link: RecordLink) -> Edit:
+        await self._require_record(link.source)
+        await self._require_record(link.target)
+        if await self.find_link(link.id):
             raise Conflict(f"There is a link {link.id} already.", id=link.id)
         await self._check_link(link)
         self._put_link(replace(link, deleted_at=None, facets=_as_json(link.facets)))
@@ -169,7 +169,7 @@ class Planner:
         unknown = set(step.values) - AMENDABLE
         if unknown:
             raise ValueError(f"not amendable: {sorted(unknown)}")
-        record = await self._live(step.id)
+        record = await self._require_record(step.id)
         if record.version != step.version:
             raise Conflict(f"The record {step.id} has changed.", id=step.id)
         values = dict(step.values)
@@ -188,23 +188,23 @@ class Planner:
             version=record.version + 1,
         )
         await self._check_name(changed)
-        self._put(changed)
-        if before.keys() & _EMBEDDED:
+        self._put_record(changed)
+        if before.keys() & _EMBEDDED_FIELDS:
             self._plan.retold.add(step.id)
         return [Edit("update", "record", step.id, {} if self._batch.derived else before)]
 
     async def _delete(self, ref: Ref) -> list[Edit]:
         if ref.subject == "link":
-            link = await self.link(ref.id)
+            link = await self.find_link(ref.id)
             if link is None or link.deleted_at is not None:
                 raise Conflict(f"The link {ref.id} is gone.", id=ref.id)
             return [self._delete_link(link)]
-        record = await self._live(ref.id)
-        family = [*await self._descendants(record), record]
+        record = await self._require_record(ref.id)
+        family = [*await self._list_descendants(record), record]
         edits = [
             self._delete_link(link)
             for member in family
-            for link in await self._links_at(member.id)
+            for link in await self._list_links(member.id)
             if link.deleted_at is None
         ]
         for member in family:
@@ -217,31 +217,31 @@ class Planner:
         if self._batch.derived:
             record = replace(record, text="", name=None, name_key=None, tags=(), facets={})
             self._plan.retold.add(record.id)
-        self._put(replace(record, deleted_at=self._batch.at))
+        self._put_record(replace(record, deleted_at=self._batch.at))
 
-    def _delete_link(self, link: Link) -> Edit:
+    def _delete_link(self, link: RecordLink) -> Edit:
         self._put_link(replace(link, deleted_at=self._batch.at))
         return Edit("delete", "link", link.id, {"deleted_at": None})
 
     async def _restore(self, ref: Ref) -> Edit:
-        thing = await (self.record if ref.subject == "record" else self.link)(ref.id)
+        thing = await (self.find_record if ref.subject == "record" else self.find_link)(ref.id)
         if thing is None or thing.deleted_at is None:
             raise Conflict(f"The {ref.subject} {ref.id} is not deleted.", id=ref.id)
-        if isinstance(thing, Link):
-            await self._live(thing.source)
-            await self._live(thing.target)
+        if isinstance(thing, RecordLink):
+            await self._require_record(thing.source)
+            await self._require_record(thing.target)
             await self._check_link(thing)
             self._put_link(replace(thing, deleted_at=None))
         else:
             if thing.parent is not None:
-                await self._live(thing.parent)
+                await self._require_record(thing.parent)
             await self._check_name(thing)
-            self._put(replace(thing, deleted_at=None))
+            self._put_record(replace(thing, deleted_at=None))
             await self._touch(thing.parent)
         return Edit("restore", ref.subject, ref.id, {"deleted_at": thing.deleted_at})
 
-    async def _live(self, record_id: str) -> Record:
-        record = await self.record(record_id)
+    async def _require_record(self, record_id: str) -> Record:
+        record = await self.find_record(record_id)
         if record is None or record.deleted_at is not None:
             raise Conflict(f"The record {record_id} has changed or is gone.", id=record_id)
         return record
@@ -249,20 +249,24 @@ class Planner:
     async def _check_name(self, record: Record) -> None:
         if record.name_key is None:
             return
-        made, name = self._plan.records, name_of(record)
-        others = {r.id for r in await self._view.namesakes(record) if r.id not in made}
+        made, name = self._plan.records, get_unique_name(record)
+        others = {r.id for r in await self._view.list_namesakes(record) if r.id not in made}
         last = self._named.get(name)
-        if last is not None and made[last].deleted_at is None and name_of(made[last]) == name:
+        if (
+            last is not None
+            and made[last].deleted_at is None
+            and get_unique_name(made[last]) == name
+        ):
             others.add(last)
         if others - {record.id}:
             raise Conflict(
                 f"There is such a {record.kind} already.", kind=record.kind, name=record.name
             )
 
-    async def _check_link(self, link: Link) -> None:
+    async def _check_link(self, link: RecordLink) -> None:
         made = self._plan.links
-        others = {x.id for x in await self._view.doubles(link) if x.id not in made}
-        last = self._joined.get(edge_of(link))
+        others = {x.id for x in await self._view.list_duplicates(link) if x.id not in made}
+        last = self._joined.get(get_unique_edge(link))
         if last is not None and made[last].deleted_at is None:
             others.add(last)
         if others - {link.id}:
@@ -271,66 +275,66 @@ class Planner:
     async def _touch(self, record_id: str | None) -> None:
         if record_id is None or self._batch.copied:
             return
-        record = await self.record(record_id)
+        record = await self.find_record(record_id)
         if record and record.deleted_at is None:
             self._touched[record_id] = None
 
-    async def _descendants(self, record: Record) -> list[Record]:
+    async def _list_descendants(self, record: Record) -> list[Record]:
         """The deepest first, and the oldest first among those of one depth."""
         depths: list[list[Record]] = []
         above = [record]
-        while above := [r for r in await self._children(above) if r.deleted_at is None]:
+        while above := [r for r in await self._list_children(above) if r.deleted_at is None]:
             depths.append(above)
         return [member for depth in reversed(depths) for member in depth]
 
-    async def record(self, record_id: str) -> Record | None:
+    async def find_record(self, record_id: str) -> Record | None:
         made = self._plan.records.get(record_id)
-        found = made or await self._view.record(record_id)
-        return found and self._met(found)
+        found = made or await self._view.find_record(record_id)
+        return found and self._get_planned(found)
 
-    async def link(self, link_id: str) -> Link | None:
+    async def find_link(self, link_id: str) -> RecordLink | None:
         made = self._plan.links.get(link_id)
-        return made or await self._view.link(link_id)
+        return made or await self._view.find_link(link_id)
 
-    async def _children(self, parents: Sequence[Record]) -> list[Record]:
-        there = await self._view.children([parent.id for parent in parents])
+    async def _list_children(self, parents: Sequence[Record]) -> list[Record]:
+        there = await self._view.list_children([parent.id for parent in parents])
         fresh = sorted(born for parent in parents for born in self._below.get(parent.id, ()))
         return [
-            *(self._met(record) for record in there),
+            *(self._get_planned(record) for record in there),
             *(self._plan.records[record_id] for _, record_id in fresh),
         ]
 
-    async def _links_at(self, record_id: str) -> list[Link]:
+    async def _list_links(self, record_id: str) -> list[RecordLink]:
         made = self._plan.links
-        there = [made.get(x.id, x) for x in await self._view.links_at(record_id)]
+        there = [made.get(x.id, x) for x in await self._view.list_links(record_id)]
         return [*there, *(made[link_id] for link_id in self._at.get(record_id, ()))]
 
-    def _met(self, record: Record) -> Record:
+    def _get_planned(self, record: Record) -> Record:
         """What the batch has made of it, if anything."""
         made = self._plan.records.get(record.id)
         if made is None:
             self._seen[record.id] = record
         return made or record
 
-    def _put(self, record: Record) -> None:
+    def _put_record(self, record: Record) -> None:
         self._plan.records[record.id] = record
         if record.id in self._seen:
             self._plan.before.setdefault(record.id, self._seen[record.id])
         if record.deleted_at is None:
-            self._named[name_of(record)] = record.id
+            self._named[get_unique_name(record)] = record.id
 
-    def _put_link(self, link: Link) -> None:
+    def _put_link(self, link: RecordLink) -> None:
         self._plan.links[link.id] = link
         if link.deleted_at is None:
-            self._joined[edge_of(link)] = link.id
+            self._joined[get_unique_edge(link)] = link.id
 
 
-def name_of(record: Record) -> Name:
+def get_unique_name(record: Record) -> UniqueName:
     """What only one live record may have, where it has a name_key."""
     return record.kind, record.name_key, record.variant, record.parent
 
 
-def edge_of(link: Link) -> Edge:
+def get_unique_edge(link: RecordLink) -> UniqueEdge:
     """What only one live link may say."""
     return link.source, link.verb, link.target
 
@@ -340,7 +344,7 @@ def _as_json(facets: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facets))
 
 
-class Foreseen(Value, frozen=False):
+class PrefetchSet(Value, frozen=False):
     """Things by id, each once; and those that come or change, as the steps have them."""
 
     records: dict[str, None] = field(default_factory=dict[str, None])  # but for the doomed
@@ -349,16 +353,16 @@ class Foreseen(Value, frozen=False):
     returning: dict[str, None] = field(default_factory=dict[str, None])  # records
     returning_links: dict[str, None] = field(default_factory=dict[str, None])
     named: list[Record] = field(default_factory=list[Record])  # that come, and have a name
-    joined: list[Link] = field(default_factory=list[Link])  # that come
+    joined: list[RecordLink] = field(default_factory=list[RecordLink])  # that come
     updates: list[Update] = field(default_factory=list[Update])
 
-    def note(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         for step in batch.steps:
             match step:
                 case Insert(Record() as record):
-                    self._note_record(record)
-                case Insert(Link() as link):
-                    self._note_link(link)
+                    self._add_record(record)
+                case Insert(RecordLink() as link):
+                    self._add_link(link)
                 case Update():
                     self.records[step.id] = None
                     self.updates.append(step)
@@ -371,58 +375,58 @@ class Foreseen(Value, frozen=False):
                 case _:
                     pass
 
-    def _note_record(self, record: Record) -> None:
+    def _add_record(self, record: Record) -> None:
         self.records[record.id] = None
         if record.parent is not None:
             self.records[record.parent] = None
         if record.name_key is not None:
             self.named.append(record)
 
-    def _note_link(self, link: Link) -> None:
+    def _add_link(self, link: RecordLink) -> None:
         self.links[link.id] = None
         self.records |= dict.fromkeys((link.source, link.target))
         self.joined.append(link)
 
 
-def redacted_record(record: Record, clean: Redaction) -> Record:
+def redact_record(record: Record, clean: Redaction) -> Record:
     values = {name: getattr(record, name) for name in sorted(AMENDABLE)}
     cleaned = clean(record.ref, values)
     altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
     return replace(record, **altered, version=record.version + 1) if altered else record
 
 
-def redacted_link(link: Link, clean: Redaction) -> Link:
+def redact_link(link: RecordLink, clean: Redaction) -> RecordLink:
     values = {"verb": link.verb, "facets": link.facets}
     cleaned = clean(link.ref, values)
     altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
     return replace(link, **altered) if altered else link
 
 
-def redacted_edit(edit: Edit, wanted: Collection[Ref], clean: Redaction) -> Edit:
+def redact_edit(edit: Edit, wanted: Collection[Ref], clean: Redaction) -> Edit:
     """The old values that the log tells of one of these things."""
-    ref = told_of(edit)
+    ref = get_edit_ref(edit)
     if ref not in wanted or edit.before is None:
         return edit
     before = clean(ref, edit.before)
     return edit if before == edit.before else replace(edit, before=before)
 
 
-def told_of(edit: Edit) -> Ref:
+def get_edit_ref(edit: Edit) -> Ref:
     return Ref(edit.subject, edit.id or "")
 
 
-def records_of(stock: Stock) -> list[str]:
+def list_record_ids(stock: StorePage) -> list[str]:
     """The ids of all records that it says something of, or that something in it belongs to."""
     named = [record.id for record in stock.records]
-    ends = [end for item in (*stock.records, *stock.links) for end in _ends(item)]
+    ends = [end for item in (*stock.records, *stock.links) for end in _list_references(item)]
     embedded = [each.id for items in stock.vectors.values() for each in items]
     return list(dict.fromkeys((*named, *ends, *stock.accesses, *embedded)))
 
 
-def check_belonging(items: Iterable[Record | Link], there: Container[str]) -> None:
+def check_references(items: Iterable[Record | RecordLink], there: Container[str]) -> None:
     """Raises Conflict where one belongs to what will not be there."""
     for item in items:
-        for end in _ends(item):
+        for end in _list_references(item):
             if end not in there:
                 raise Conflict(
                     f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
@@ -430,12 +434,12 @@ def check_belonging(items: Iterable[Record | Link], there: Container[str]) -> No
                 )
 
 
-def is_retold(old: Record, new: Record) -> bool:
+def is_vector_outdated(old: Record, new: Record) -> bool:
     """Whether the vector of the one is none of the other."""
     return (old.text, old.name) != (new.text, new.name)
 
 
-def _ends(item: Record | Link) -> tuple[str, ...]:
-    if isinstance(item, Link):
+def _list_references(item: Record | RecordLink) -> tuple[str, ...]:
+    if isinstance(item, RecordLink):
         return item.source, item.target
     return () if item.parent is None else (item.parent,)

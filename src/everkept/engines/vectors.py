@@ -9,14 +9,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Keys = NDArray[np.int64]
-Rows = NDArray[np.intp]
+RowNumbers = NDArray[np.intp]
 Signs = NDArray[np.uint8]
 
-EXACT_LIMIT = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
-RESCORED = 400  # candidates of a scan over codes whose floats are read
-BLOCK = 16_384  # rows whose distances are counted inside the processor's cache
-SAMPLED, MANY_TIMES = 32, 8  # one of so many scores is looked at first, where so many are there
-TAIL = 1_024  # new vectors that are kept apart, because to insert one among all copies them all
+MAX_EXACT_VECTORS = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
+RESCORED_KEYS = 400  # candidates of a scan over codes whose floats are read
+BLOCK_ROWS = 16_384  # rows whose distances are counted inside the processor's cache
+SAMPLE_STEP, SAMPLE_FACTOR = (
+    32,
+    8,
+)  # one of so many scores is looked at first, where so many are there
+MAX_TAIL_VECTORS = (
+    1_024  # new vectors that are kept apart, because to insert one among all copies them all
+)
 
 Fetch = Callable[[Keys], tuple[Keys, Floats]]
 
@@ -31,7 +36,7 @@ class VectorIndex:
     def __init__(self, dimensions: int, *, exact: bool = True) -> None:
         self._dimensions = dimensions
         self._is_exact = exact
-        self._most, self._tail = self._empty(), self._empty()
+        self._most, self._tail = self._build_part(), self._build_part()
 
     def __len__(self) -> int:
         return len(self._most.keys) + len(self._tail.keys)
@@ -43,11 +48,11 @@ class VectorIndex:
 
     def put(self, keys: Keys, vectors: Floats | Halves) -> None:
         """Adds vectors or replaces those of keys that are there; each key comes once."""
-        self._put(keys, self._form(vectors))
+        self._put(keys, self._to_data(vectors))
 
     def put_signs(self, keys: Keys, signs: Signs) -> None:
         """Adds vectors of which no more is known than their signs; the index is not exact."""
-        self._put(keys, _columns(signs))
+        self._put(keys, _to_columns(signs))
 
     def _put(self, keys: Keys, data: NDArray[Any]) -> None:
         order = np.argsort(keys)
@@ -57,57 +62,59 @@ class VectorIndex:
             keys, data = keys[is_new], np.compress(is_new, data, axis=part.axis)
         self._tail.insert(keys, data)
         if self._is_exact and not is_exact(len(self)):
-            self._become_codes()
-        if len(self._tail.keys) > TAIL:
+            self._convert_to_codes()
+        if len(self._tail.keys) > MAX_TAIL_VECTORS:
             self._most.insert(self._tail.keys, self._tail.data)
-            self._tail = self._empty()
+            self._tail = self._build_part()
 
     def drop(self, keys: Keys) -> None:
         """Forgets what is there of these keys."""
         for part in self._parts:
             part.drop(keys)
 
-    def nearest(
+    def find_nearest(
         self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None
     ) -> tuple[Keys, Floats]:
         """The keys of the best vectors and their cosines, best first."""
-        chosen = [part.chosen(among) for part in self._parts]
+        chosen = [part.select(among) for part in self._parts]
         keys = np.concatenate([part.keys for part in chosen])
         if self._is_exact:
             # Not by matrix multiplication: its threads get into each other's way on a busy machine.
             scores = np.concatenate([np.vecdot(part.data, vector) for part in chosen])
         else:
-            distances = np.concatenate([self._distances(part.data, vector) for part in chosen])
-            keys = keys[distances <= _cut(distances, max(limit, RESCORED))]
+            distances = np.concatenate(
+                [self._count_distances(part.data, vector) for part in chosen]
+            )
+            keys = keys[distances <= _find_cutoff(distances, max(limit, RESCORED_KEYS))]
             if not len(keys):
                 return keys, np.empty(0, np.float32)
             keys, floats = fetch(keys)
             scores = np.vecdot(floats, vector)
-        return best(keys, scores, limit)
+        return select_best(keys, scores, limit)
 
     @property
     def _parts(self) -> "tuple[_Part, _Part]":
         return self._most, self._tail
 
-    def _empty(self) -> "_Part":
+    def _build_part(self) -> "_Part":
         shape = np.empty((0, self._dimensions), np.float32)
-        return _Part(np.empty(0, np.int64), self._form(shape), 0 if self._is_exact else 1)
+        return _Part(np.empty(0, np.int64), self._to_data(shape), 0 if self._is_exact else 1)
 
-    def _become_codes(self) -> None:
+    def _convert_to_codes(self) -> None:
         self._is_exact = False
         self._most, self._tail = (
-            _Part(part.keys, _codes(part.data), axis=1) for part in self._parts
+            _Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts
         )
 
-    def _form(self, vectors: Floats | Halves) -> NDArray[Any]:
-        return vectors.astype(np.float32, copy=False) if self._is_exact else _codes(vectors)
+    def _to_data(self, vectors: Floats | Halves) -> NDArray[Any]:
+        return vectors.astype(np.float32, copy=False) if self._is_exact else _compute_codes(vectors)
 
-    def _distances(self, codes: NDArray[np.uint64], vector: Floats) -> NDArray[np.uint16]:
+    def _count_distances(self, codes: NDArray[np.uint64], vector: Floats) -> NDArray[np.uint16]:
         """How many signs differ, block by block."""
-        code = _codes(vector[None, :])[:, 0]
+        code = _compute_codes(vector[None, :])[:, 0]
         distances = np.zeros(codes.shape[1], np.uint16)
-        for start in range(0, len(distances), BLOCK):
-            block = slice(start, start + BLOCK)
+        for start in range(0, len(distances), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
             for column, word in zip(codes, code, strict=True):
                 distances[block] += np.bitwise_count(column[block] ^ word)
         return distances
@@ -141,13 +148,13 @@ class _Part:
             self.keys = np.delete(self.keys, rows)
             self.data = np.delete(self.data, rows, axis=self.axis)
 
-    def chosen(self, keys: Keys | None) -> "_Part":
+    def select(self, keys: Keys | None) -> "_Part":
         if keys is None:
             return self
         rows, _ = self._find(keys)
         return _Part(self.keys[rows], np.take(self.data, rows, axis=self.axis), self.axis)
 
-    def _find(self, keys: Keys) -> tuple[Rows, NDArray[np.bool]]:
+    def _find(self, keys: Keys) -> tuple[RowNumbers, NDArray[np.bool]]:
         """The rows of those keys that are here, and which keys these are."""
         rows = np.searchsorted(self.keys, keys)
         is_known = rows < len(self.keys)
@@ -157,15 +164,17 @@ class _Part:
 
 def is_exact(count: int) -> bool:
     """Whether an index of so many vectors keeps their floats."""
-    return count <= EXACT_LIMIT
+    return count <= MAX_EXACT_VECTORS
 
 
-def best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[Any]]:
+def select_best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[Any]]:
     """The highest scores with their keys, best first; of equal ones the smaller key."""
-    if limit < len(keys) // MANY_TIMES:
+    if limit < len(keys) // SAMPLE_FACTOR:
         # Those that are better than most of a sample; where they are enough, the best are there.
-        sample = np.sort(scores[::SAMPLED])
-        is_likely = scores >= sample[-1 - min(MANY_TIMES * limit // SAMPLED, len(sample) - 1)]
+        sample = np.sort(scores[::SAMPLE_STEP])
+        is_likely = (
+            scores >= sample[-1 - min(SAMPLE_FACTOR * limit // SAMPLE_STEP, len(sample) - 1)]
+        )
         if np.count_nonzero(is_likely) >= limit:
             keys, scores = keys[is_likely], scores[is_likely]
     if limit < len(keys):
@@ -176,7 +185,7 @@ def best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[An
     return keys[order], scores[order]
 
 
-def signs(vectors: NDArray[Any]) -> Signs:
+def compute_signs(vectors: NDArray[Any]) -> Signs:
     """A bit for each dimension, in whole rows of eight bytes."""
     if vectors.dtype == np.float16:
         # The same question of the same bits, without making floats of them first.
@@ -186,16 +195,16 @@ def signs(vectors: NDArray[Any]) -> Signs:
     return np.pad(packed, ((0, 0), (0, missing))) if missing else packed
 
 
-def _codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
-    return _columns(signs(vectors))
+def _compute_codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+    return _to_columns(compute_signs(vectors))
 
 
-def _columns(signs: Signs) -> NDArray[np.uint64]:
+def _to_columns(signs: Signs) -> NDArray[np.uint64]:
     """The signs as columns of 64: sums over rows would be slow."""
     return np.ascontiguousarray(signs.view(np.uint64).T)
 
 
-def _cut(distances: NDArray[np.uint16], at_least: int) -> int:
+def _find_cutoff(distances: NDArray[np.uint16], at_least: int) -> int:
     """The distance within which there are at least so many, ties included."""
     counts = np.cumsum(np.bincount(distances, minlength=1))
     return int(np.searchsorted(counts, min(at_least, len(distances))))

@@ -17,61 +17,61 @@ from typing import Any, TextIO, TypeVar, cast
 from urllib.parse import unquote
 
 from everkept.core.disk import make_folder, open_private
-from everkept.core.projects import checked_project_name
-from everkept.core.records import Link, Record
-from everkept.core.sessions import checked_account_name, home_of
-from everkept.core.times import parsed
+from everkept.core.projects import validate_project_name
+from everkept.core.records import Record, RecordLink
+from everkept.core.sessions import parse_private_name, validate_account_name
+from everkept.core.times import parse_time
 from everkept.errors import InvalidInput
-from everkept.families.bank.model import INDEXED_FILE, SECTION
-from everkept.families.history.ingest.checkpoints import GATE
+from everkept.families.bank.model import INDEXED_FILE_KIND, SECTION_KIND
+from everkept.families.history.ingest.checkpoints import GATE_ID
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
 from everkept.families.memories.memory_identity import MEMORY
-from everkept.values import Field, Value, fields, replace
+from everkept.values import Value, ValueField, list_fields, replace
 
-Thing = Record | Link
+ExportItem = Record | RecordLink
 
-_START = datetime(1970, 1, 1)
-_MOMENTS = frozenset({"created_at", "updated_at", "occurred_at", "deleted_at"})
-_NOT_WRITTEN = frozenset({"version"})  # how often it was changed here, and nothing of it
-_RECORD = tuple(field for field in fields(Record) if field.name not in _NOT_WRITTEN)
-_LINK = fields(Link)
-_MAX_LINE = 4_000_000  # characters of a line
+_EPOCH = datetime(1970, 1, 1)
+_TIME_FIELDS = frozenset({"created_at", "updated_at", "occurred_at", "deleted_at"})
+_OMITTED_FIELDS = frozenset({"version"})  # how often it was changed here, and nothing of it
+_RECORD_FIELDS = tuple(field for field in list_fields(Record) if field.name not in _OMITTED_FIELDS)
+_LINK_FIELDS = list_fields(RecordLink)
+_MAX_LINE_CHARACTERS = 4_000_000  # characters of a line
 
 
-def line_of(thing: Thing) -> str:
+def format_line(thing: ExportItem) -> str:
     """The fields in one order, those that are empty left out."""
     shown: dict[str, Any] = {}
-    for field in _RECORD if isinstance(thing, Record) else _LINK:
+    for field in _RECORD_FIELDS if isinstance(thing, Record) else _LINK_FIELDS:
         value: Any = getattr(thing, field.name)
         if value is None or value in ("", (), {}):
             continue
-        shown[field.name] = _moment(value) if field.name in _MOMENTS else value
+        shown[field.name] = _format_time(value) if field.name in _TIME_FIELDS else value
     return json.dumps(shown, ensure_ascii=False)
 
 
-def record_of(line: str) -> Record:
+def parse_record(line: str) -> Record:
     """Raises ValueError, with what is wrong."""
-    return Record(**_given(line, _RECORD))
+    return Record(**_parse_fields(line, _RECORD_FIELDS))
 
 
-def link_of(line: str) -> Link:
+def parse_link(line: str) -> RecordLink:
     """Raises ValueError, with what is wrong."""
-    return Link(**_given(line, _LINK))
+    return RecordLink(**_parse_fields(line, _LINK_FIELDS))
 
 
-def _given(line: str, known: Sequence[Field]) -> dict[str, Any]:
-    values = _values(line, {field.name for field in known})
+def _parse_fields(line: str, known: Sequence[ValueField]) -> dict[str, Any]:
+    values = _parse_object(line, {field.name for field in known})
     return {
-        field.name: _checked(field.name, values.get(field.name), field.is_required)
+        field.name: _check_value(field.name, values.get(field.name), field.is_required)
         for field in known
         if field.name in values or field.is_required
     }
 
 
-def _values(line: str, known: set[str]) -> Mapping[str, Any]:
-    if len(line) > _MAX_LINE:
-        raise ValueError(f"it is longer than {_MAX_LINE:,} characters")
-    if not _is_whole(line):
+def _parse_object(line: str, known: set[str]) -> Mapping[str, Any]:
+    if len(line) > _MAX_LINE_CHARACTERS:
+        raise ValueError(f"it is longer than {_MAX_LINE_CHARACTERS:,} characters")
+    if not _is_valid_unicode(line):
         raise ValueError("it is not UTF-8")
     try:
         found: Any = json.loads(line)
@@ -85,29 +85,29 @@ def _values(line: str, known: set[str]) -> Mapping[str, Any]:
     return values
 
 
-def _checked(name: str, value: Any, is_needed: bool) -> Any:
+def _check_value(name: str, value: Any, is_needed: bool) -> Any:
     if value is None and not is_needed:
         raise ValueError(f"`{name}` is null; leave it out instead")
     try:
-        checked = _CHECKS.get(name, _text)(value)
+        checked = _CHECKS.get(name, _check_text)(value)
     except (ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"`{name}` is {value!r:.60}; {error}") from error
     return checked
 
 
-def _moment(at: int) -> str:
-    return (_START + timedelta(microseconds=at)).isoformat(timespec="microseconds") + "Z"
+def _format_time(at: int) -> str:
+    return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds") + "Z"
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("it must be a text")  # noqa: TRY004
-    if not _is_whole(value):
+    if not _is_valid_unicode(value):
         raise ValueError("it has half of a character")
     return value
 
 
-def _is_whole(text: str) -> bool:
+def _is_valid_unicode(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -115,114 +115,114 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _name(value: Any) -> str:
-    if not _text(value):
+def _check_name(value: Any) -> str:
+    if not _check_text(value):
         raise ValueError("it must not be empty")
     return value
 
 
-def _time(value: Any) -> int:
-    return parsed(_text(value))
+def _check_time(value: Any) -> int:
+    return parse_time(_check_text(value))
 
 
-def _number(value: Any) -> float:
+def _check_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("it must be a number from 0 to 1")
     return value
 
 
-def _count(value: Any) -> int:
+def _check_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
         raise ValueError("it must be a whole number")
     return value
 
 
-def _labels(value: Any) -> tuple[str, ...]:
+def _check_labels(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("it must be a list of texts")  # noqa: TRY004
-    return tuple(_name(each) for each in cast(list[Any], value))
+    return tuple(_check_name(each) for each in cast(list[Any], value))
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _check_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it must be an object")  # noqa: TRY004
     found = cast(dict[str, Any], value)
-    _text(json.dumps(found, ensure_ascii=False))
+    _check_text(json.dumps(found, ensure_ascii=False))
     return found
 
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_MOMENTS, _time),
-    **dict.fromkeys(("id", "kind", "source", "verb", "target"), _name),
-    "importance": _number,
-    "position": _count,
-    "tags": _labels,
-    "facets": _object,
+    **dict.fromkeys(_TIME_FIELDS, _check_time),
+    **dict.fromkeys(("id", "kind", "source", "verb", "target"), _check_name),
+    "importance": _check_number,
+    "position": _check_count,
+    "tags": _check_labels,
+    "facets": _check_object,
 }
 
 
-MANIFEST = "everkept.json"
-ABOUT = "README.md"
-RECORDS = "records.jsonl"
-LINKS = "links.jsonl"
-PROJECT = "project.json"
-USER = "user"
-HISTORY = "history"
-PROJECTS = "projects"
-ACCOUNTS = "accounts"  # what is theirs alone
-ACCOUNT = "account.json"  # which account it was: its name may be another's by now
+MANIFEST_FILE = "everkept.json"
+README_FILE = "README.md"
+RECORDS_FILE = "records.jsonl"
+LINKS_FILE = "links.jsonl"
+PROJECT_FILE = "project.json"
+USER_FOLDER = "user"
+HISTORY_FOLDER = "history"
+PROJECTS_FOLDER = "projects"
+ACCOUNTS_FOLDER = "accounts"  # what is theirs alone
+ACCOUNT_FILE = "account.json"  # which account it was: its name may be another's by now
 
 # What can be made again from files, or says only how far something has come.
-LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})
-OF_HISTORY = frozenset({CONVERSATION, TURN, CODE, SYMBOL})
+EXCLUDED_KINDS = frozenset({SECTION_KIND, INDEXED_FILE_KIND, TRANSCRIPT, GATE_ID, "link"})
+HISTORY_KINDS = frozenset({CONVERSATION, TURN, CODE, SYMBOL})
 
-FORMAT = 1
-NAME = "everkept export"
+EXPORT_FORMAT = 1
+FORMAT_NAME = "everkept export"
 
 # What no file system takes, or takes for something else; `%` is what stands for them.
-_UNUSUAL = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
-DRAFT = ".draft"  # ends the name of a file that is being written
-OLD = 3_600.0  # seconds after which a draft is nobody's any more
-_MAX_NAME = 80  # characters of a folder's name, so that paths stay short
+_UNSAFE_CHARACTERS = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
+_RESERVED_NAMES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
+DRAFT_SUFFIX = ".draft"  # ends the name of a file that is being written
+STALE_DRAFT_SECONDS = 3_600.0  # seconds after which a draft is nobody's any more
+_MAX_NAME_CHARACTERS = 80  # characters of a folder's name, so that paths stay short
 
 
-class Manifest(Value):
+class ExportManifest(Value):
     """The files that an export has written, by their paths from its folder."""
 
     files: tuple[str, ...]
 
-    def text(self) -> str:
-        facts = {"what": NAME, "format": FORMAT, "files": sorted(self.files)}
+    def to_text(self) -> str:
+        facts = {"what": FORMAT_NAME, "format": EXPORT_FORMAT, "files": sorted(self.files)}
         return json.dumps(facts, ensure_ascii=False, indent=1) + "\n"
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> ExportManifest | None:
     """None where there is no export. Raises InvalidInput for one of a newer program."""
     try:
-        facts: Any = json.loads((folder / MANIFEST).read_text("utf-8"))
+        facts: Any = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"{folder / MANIFEST} cannot be read ({error}).",
+            f"{folder / MANIFEST_FILE} cannot be read ({error}).",
             hint="Export into another folder, or take an earlier version of this file.",
         ) from error
     known = cast(Mapping[str, Any], facts if isinstance(facts, dict) else {})
-    if known.get("what") != NAME:
-        raise InvalidInput(f"{folder / MANIFEST} is not the list of an export of Everkept.")
-    if known.get("format") != FORMAT:
+    if known.get("what") != FORMAT_NAME:
+        raise InvalidInput(f"{folder / MANIFEST_FILE} is not the list of an export of Everkept.")
+    if known.get("format") != EXPORT_FORMAT:
         raise InvalidInput(
-            f"{folder} has format {known.get('format')!r}; this program knows {FORMAT}.",
+            f"{folder} has format {known.get('format')!r}; this program knows {EXPORT_FORMAT}.",
             hint="Update Everkept.",
         )
     files: Any = known.get("files")
     if not isinstance(files, list) or not all(isinstance(f, str) for f in cast(list[Any], files)):
-        raise InvalidInput(f"{folder / MANIFEST} does not list its files.")
-    return Manifest(tuple(cast(list[str], files)))
+        raise InvalidInput(f"{folder / MANIFEST_FILE} does not list its files.")
+    return ExportManifest(tuple(cast(list[str], files)))
 
 
-def checked_target(folder: Path) -> Manifest:
+def check_target(folder: Path) -> ExportManifest:
     """What is there from the last export. Raises InvalidInput where other things lie there."""
     if folder.is_file():
         raise InvalidInput(f"{folder} is a file.", hint="Name a folder.")
@@ -234,19 +234,19 @@ def checked_target(folder: Path) -> Manifest:
             f"{folder} is not empty, and holds no export of Everkept.",
             hint="Name an empty folder, a new one, or that of an earlier export.",
         )
-    return Manifest(())
+    return ExportManifest(())
 
 
 def _is_ours_or_git(path: Path) -> bool:
-    return path.name == ".git" or path.name.endswith(DRAFT)
+    return path.name == ".git" or path.name.endswith(DRAFT_SUFFIX)
 
 
-def folder_names(names: Iterable[str]) -> dict[str, str]:
+def assign_folder_names(names: Iterable[str]) -> dict[str, str]:
     """A folder for each name, that any file system takes and tells from the others."""
     folders: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):
-        folder = file_name(name)
+        folder = build_file_name(name)
         if folder.casefold() in taken:
             folder = f"{folder}~{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
         taken.add(folder.casefold())
@@ -254,38 +254,39 @@ def folder_names(names: Iterable[str]) -> dict[str, str]:
     return folders
 
 
-def file_name(name: str) -> str:
-    shown = _UNUSUAL.sub(lambda found: f"%{ord(found[0]):02X}", name)
-    if _RESERVED.match(shown):
+def build_file_name(name: str) -> str:
+    shown = _UNSAFE_CHARACTERS.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    if _RESERVED_NAMES.match(shown):
         shown = f"%{ord(shown[0]):02X}{shown[1:]}"
-    if len(shown) > _MAX_NAME:
-        shown = f"{shown[:_MAX_NAME]}~{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+    if len(shown) > _MAX_NAME_CHARACTERS:
+        suffix = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+        shown = f"{shown[:_MAX_NAME_CHARACTERS]}~{suffix}"
     return shown
 
 
-class Drafts:
+class ExportDrafts:
     """Files under other names until all are written, so that a crash leaves the old ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._drafts: dict[str, Path] = {}
 
-    def path(self, name: str) -> Path:
+    def get_path(self, name: str) -> Path:
         """Where to write what is to be the file of this name."""
         target = self._folder / name
         make_folder(target.parent)
-        draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT}")
+        draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT_SUFFIX}")
         self._drafts[name] = draft
         return draft
 
     def open(self, name: str) -> TextIO:
         """Readable by its owner alone, as all that is remembered."""
-        return open(self.path(name), "w", encoding="utf-8", newline="\n", opener=open_private)
+        return open(self.get_path(name), "w", encoding="utf-8", newline="\n", opener=open_private)
 
-    def sweep(self) -> None:
+    def remove_stale(self) -> None:
         """Takes away what an export has left that was killed; one that runs now is younger."""
-        before = time.time() - OLD
-        for draft in self._folder.rglob(f".*{DRAFT}"):
+        before = time.time() - STALE_DRAFT_SECONDS
+        for draft in self._folder.rglob(f".*{DRAFT_SUFFIX}"):
             with suppress(OSError):
                 if draft.stat().st_mtime < before:
                     draft.unlink()
@@ -293,32 +294,32 @@ class Drafts:
     def begin(self) -> None:
         """Makes the folder known as that of an export, so that one that is killed can be done
         again."""
-        if not (self._folder / MANIFEST).exists():
-            self._write_list(Manifest(()))
-            self._settle(MANIFEST)
+        if not (self._folder / MANIFEST_FILE).exists():
+            self._write_manifest(ExportManifest(()))
+            self._publish_file(MANIFEST_FILE)
 
-    def settle(self, old: Manifest, replaces: str = "") -> None:
+    def publish(self, old: ExportManifest, replaces: str = "") -> None:
         """Gives each its name, takes away what the last export wrote and this one did not, and
         then says so: until then the old list tells the next one what is to go.
 
         Only what lies in the folder that this one `replaces` is meant by it.
         """
         kept = [name for name in old.files if not name.startswith(replaces)]
-        new = Manifest(tuple({*kept, *self._drafts, MANIFEST}))
+        new = ExportManifest(tuple({*kept, *self._drafts, MANIFEST_FILE}))
         for name in list(self._drafts):
-            self._settle(name)
+            self._publish_file(name)
         remove_old(self._folder, old, new)
-        self._write_list(new)
-        self._settle(MANIFEST)
+        self._write_manifest(new)
+        self._publish_file(MANIFEST_FILE)
 
-    def _write_list(self, manifest: Manifest) -> None:
-        with self.open(MANIFEST) as file:
-            file.write(manifest.text())
+    def _write_manifest(self, manifest: ExportManifest) -> None:
+        with self.open(MANIFEST_FILE) as file:
+            file.write(manifest.to_text())
 
-    def _settle(self, name: str) -> None:
+    def _publish_file(self, name: str) -> None:
         """A file that has this very content already stays as it is."""
         draft, target = self._drafts.pop(name), self._folder / name
-        if target.is_file() and _same(draft, target):
+        if target.is_file() and _has_same_content(draft, target):
             draft.unlink()
         else:
             draft.replace(target)
@@ -329,7 +330,7 @@ class Drafts:
             draft.unlink(missing_ok=True)
 
 
-def remove_old(folder: Path, old: Manifest, new: Manifest) -> None:
+def remove_old(folder: Path, old: ExportManifest, new: ExportManifest) -> None:
     """Takes away what the last export wrote and this one did not, and folders left empty."""
     for name in sorted({*old.files} - {*new.files}):
         path = folder / name
@@ -347,7 +348,7 @@ def _is_inside(folder: Path, path: Path) -> bool:
     return folder.resolve() in path.resolve().parents and not path.is_dir()
 
 
-def _same(one: Path, other: Path) -> bool:
+def _has_same_content(one: Path, other: Path) -> bool:
     if one.stat().st_size != other.stat().st_size:
         return False
     with one.open("rb") as first, other.open("rb") as second:
@@ -359,15 +360,15 @@ def _same(one: Path, other: Path) -> bool:
 
 T = TypeVar("T")
 
-CONFLICTS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
-REPAIR = "Mend that line, remove it, or export anew."
-HINT = (
+CONFLICT_MARKERS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+REPAIR_HINT = "Mend that line, remove it, or export anew."
+FOLDER_HINT = (
     "Name the folder that `everkept export` has written. `everkept import history` reads "
     "conversations, `everkept import server-memory` the file of the official memory server."
 )
 
 
-class Section(Value):
+class ExportSection(Value):
     """One store of an export. `name` is that of its project, or None for what has none; `account`
     that of the one whose alone it is, and `account_id` its id, where the export tells it."""
 
@@ -382,76 +383,78 @@ class Section(Value):
 
     @property
     def is_history(self) -> bool:
-        return self.name is None and self.folder.name == HISTORY
+        return self.name is None and self.folder.name == HISTORY_FOLDER
 
-    def record_chunks(self, size: int) -> Iterator[list[Record]]:
-        return _chunks(self.folder / RECORDS, record_of, size)
+    def read_record_chunks(self, size: int) -> Iterator[list[Record]]:
+        return _read_chunks(self.folder / RECORDS_FILE, parse_record, size)
 
-    def link_chunks(self, size: int) -> Iterator[list[Link]]:
-        return _chunks(self.folder / LINKS, link_of, size)
+    def read_link_chunks(self, size: int) -> Iterator[list[RecordLink]]:
+        return _read_chunks(self.folder / LINKS_FILE, parse_link, size)
 
 
-def read_export(folder: Path) -> list[Section]:
+def read_export(folder: Path) -> list[ExportSection]:
     """Raises InvalidInput, with file and line, for what is not as an export writes it."""
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is no folder.", hint=HINT)
+        raise InvalidInput(f"{folder} is no folder.", hint=FOLDER_HINT)
     if read_manifest(folder) is None:
         raise InvalidInput(
             f"{folder} holds no export of Everkept: it has no everkept.json.",
-            hint=HINT,
+            hint=FOLDER_HINT,
         )
-    projects = sorted((folder / PROJECTS).iterdir()) if (folder / PROJECTS).is_dir() else []
-    sections = [Section(folder / USER)] if (folder / USER).is_dir() else []
-    sections += [_project(each) for each in projects if each.is_dir()]
-    if (folder / HISTORY).is_dir():
-        sections.append(Section(folder / HISTORY))
-    sections += _of_accounts(folder / ACCOUNTS)
+    projects = (
+        sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
+    )
+    sections = [ExportSection(folder / USER_FOLDER)] if (folder / USER_FOLDER).is_dir() else []
+    sections += [_read_project(each) for each in projects if each.is_dir()]
+    if (folder / HISTORY_FOLDER).is_dir():
+        sections.append(ExportSection(folder / HISTORY_FOLDER))
+    sections += _read_accounts(folder / ACCOUNTS_FOLDER)
     names = [section.name for section in sections if section.name is not None]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput(f'{folder} has two folders of the project "{twice}".')
-    return [_checked_section(section) for section in sections]
+    return [_check_section(section) for section in sections]
 
 
-def _of_accounts(folder: Path) -> Iterator[Section]:
+def _read_accounts(folder: Path) -> Iterator[ExportSection]:
     for each in sorted(folder.iterdir()) if folder.is_dir() else []:
         if not each.is_dir():
             continue
-        account = checked_account_name(unquote(each.name))
-        if file_name(account) != each.name:
+        account = validate_account_name(unquote(each.name))
+        if build_file_name(account) != each.name:
             raise InvalidInput(
-                f"{each} is not called as the folder of an account is: {file_name(account)}.",
+                f"{each} is not called as the folder of an account is: {build_file_name(account)}.",
                 hint="Give it that name, or remove it.",
             )
-        known = _account_id(each / ACCOUNT)
-        for home in (each / USER, each / HISTORY):
+        known = _read_account_id(each / ACCOUNT_FILE)
+        for home in (each / USER_FOLDER, each / HISTORY_FOLDER):
             if home.is_dir():
-                yield Section(home, account=account, account_id=known)
+                yield ExportSection(home, account=account, account_id=known)
 
 
-def _account_id(path: Path) -> str | None:
+def _read_account_id(path: Path) -> str | None:
     """None where the export does not tell it."""
     if not path.exists():
         return None
-    known = _facts_in(path).get("id")
+    known = _read_facts(path).get("id")
     if not isinstance(known, str):
-        raise InvalidInput(f"{path} does not tell the id of an account.", hint=REPAIR)
+        raise InvalidInput(f"{path} does not tell the id of an account.", hint=REPAIR_HINT)
     return known
 
 
-def _facts_in(path: Path) -> Mapping[str, Any]:
+def _read_facts(path: Path) -> Mapping[str, Any]:
     try:
         found: Any = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} cannot be read ({error}).", hint=REPAIR) from error
+        raise InvalidInput(f"{path} cannot be read ({error}).", hint=REPAIR_HINT) from error
     return cast(Mapping[str, Any], found if isinstance(found, dict) else {})
 
 
-def _project(folder: Path) -> Section:
-    path = folder / PROJECT
+def _read_project(folder: Path) -> ExportSection:
+    path = folder / PROJECT_FILE
     try:
-        facts = _facts_in(path)
+        facts = _read_facts(path)
     except FileNotFoundError as error:
         raise InvalidInput(
             f"{path} is missing, which tells the name of the project.",
@@ -466,71 +469,74 @@ def _project(folder: Path) -> Section:
         or not all(isinstance(each, str) for each in cast(list[Any], folders))
     ):
         raise InvalidInput(f"{path} does not tell name, description and folders of a project.")
-    if own := home_of(name):
+    if own := parse_private_name(name):
         raise InvalidInput(
             f"{path} names {name!r}, which is what an account keeps for itself and no project.",
-            hint=f"Its lines belong in {ACCOUNTS}/{file_name(own.user)}/{own.home}: export anew, "
-            "or remove the folder.",
+            hint=f"Its lines belong in {ACCOUNTS_FOLDER}/{build_file_name(own.user)}/{own.home}: "
+            "export anew, or remove the folder.",
         )
     paths = tuple(cast(list[str], folders))
-    return Section(folder, checked_project_name(name), description=description, folders=paths)
+    return ExportSection(
+        folder, validate_project_name(name), description=description, folders=paths
+    )
 
 
-def _checked_section(section: Section) -> Section:
+def _check_section(section: ExportSection) -> ExportSection:
     """Reads it all once, so that a bad line is found before anything has changed."""
     records = 0
-    for chunk in section.record_chunks(1_000):
+    for chunk in section.read_record_chunks(1_000):
         records += len(chunk)
         for record in chunk:
             _check_place(section, record)
-    links = sum(map(len, section.link_chunks(1_000)))
+    links = sum(map(len, section.read_link_chunks(1_000)))
     return replace(section, records=records, links=links)
 
 
-def _check_place(section: Section, record: Record) -> None:
+def _check_place(section: ExportSection, record: Record) -> None:
     """What lies in the wrong place would be seen by those whom it is not meant for."""
-    is_of_past = record.kind in OF_HISTORY
-    is_of_user = record.kind == MEMORY and record.scope == USER
+    is_of_past = record.kind in HISTORY_KINDS
+    is_of_user = record.kind == MEMORY and record.scope == USER_FOLDER
     is_users = section.name is None and not section.is_history
     if (
-        record.kind in LEFT_OUT
+        record.kind in EXCLUDED_KINDS
         or is_of_past != section.is_history
         or (record.kind == MEMORY and is_of_user != is_users)
     ):
         raise InvalidInput(
-            f"{section.folder / RECORDS}: the record {record.id!r:.80} of kind {record.kind!r:.40} "
+            f"{section.folder / RECORDS_FILE}: the record {record.id!r:.80} of kind "
+            f"{record.kind!r:.40} "
             "does not belong there. Nothing was taken in."
         )
 
 
-def _chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[list[T]]:
-    lines = _things(path, read)
+def _read_chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[list[T]]:
+    lines = _read_items(path, read)
     while chunk := list(islice(lines, size)):
         yield chunk
 
 
-def _things(path: Path, read: Callable[[str], T]) -> Iterator[T]:
+def _read_items(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     try:
         # A letter that is none is found in its line, where it can be named.
         with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _thing(path, number, line, read)
+                    yield _parse_item(path, number, line, read)
     except FileNotFoundError:
         return
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def _thing(path: Path, number: int, line: str, read: Callable[[str], T]) -> T:
+def _parse_item(path: Path, number: int, line: str, read: Callable[[str], T]) -> T:
     try:
         return read(line)
     except ValueError as error:
-        is_conflict = line.startswith(CONFLICTS)
+        is_conflict = line.startswith(CONFLICT_MARKERS)
         reason = "it is what git leaves of a conflict" if is_conflict else error
         raise InvalidInput(
             f"{path}, line {number}: {reason}. Nothing was taken in.",
-            hint=REPAIR,
+            hint=REPAIR_HINT,
             file=str(path),
             line=number,
         ) from error

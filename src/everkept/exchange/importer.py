@@ -5,104 +5,112 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.accounts.account_library import HomeStore
+from everkept.accounts.account_library import AccountStore
 from everkept.core.commits import commit, retry
-from everkept.core.paths import Exclusion
+from everkept.core.paths import FolderExclusion
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import key_of_workspace
+from everkept.core.projects import find_workspace_key
 from everkept.core.records import (
     AMENDABLE,
     Batch,
     Delete,
     Insert,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Step,
     Update,
-    Where,
 )
-from everkept.core.secrets import Masking
-from everkept.core.sessions import USERS, Call, Session, account_id, checked_account_name
-from everkept.core.text import normalised
+from everkept.core.secrets import Masker
+from everkept.core.sessions import (
+    USER_NOTE_PREFIX,
+    Session,
+    ToolCall,
+    parse_account_id,
+    validate_account_name,
+)
+from everkept.core.text import compute_name_key
 from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound
-from everkept.exchange.export_format import Section, read_export
+from everkept.exchange.export_format import ExportSection, read_export
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import NewEntity, RelationSpec
-from everkept.families.graph.server_memory import Parsed, Unreadable, parse_lines
-from everkept.families.history.ingest.conversations import grave_id
+from everkept.families.graph.server_memory import ParsedItem, UnreadableLine, parse_lines
+from everkept.families.history.ingest.conversations import build_tombstone_id
 from everkept.families.history.model import SYMBOL, TURN
-from everkept.families.history.off_folders import Quiet
-from everkept.families.memories.memory_identity import text_key
-from everkept.families.memories.memory_record import topped_up
+from everkept.families.history.off_folders import OffFolders
+from everkept.families.memories.memory_identity import compute_text_key
+from everkept.families.memories.memory_record import build_top_up
 from everkept.families.memories.model import MEMORY
-from everkept.graph.entities import OBSERVATION, observation_key
-from everkept.graph.lookup import ByExactNameAndType, candidates
+from everkept.graph.entities import OBSERVATION, compute_observation_key
+from everkept.graph.lookup import ExactNameAndTypeIdentity, find_candidates
 from everkept.values import Value, field, replace
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
-A_COMMIT = 150  # rows: little and often, so that others write in between
-PAUSE = 0.004  # seconds between commits, for the same reason
-TOOL = "import"
+COMMIT_ROWS = 150  # rows: little and often, so that others write in between
+PAUSE_SECONDS = 0.004  # seconds between commits, for the same reason
+IMPORT_TOOL = "import"
 
 
-class Imported(Value, frozen=False):
+class ServerMemoryImport(Value, frozen=False):
     """What an import added; a second run of the same file adds nothing."""
 
     entities: int = 0
     observations: int = 0
     relations: int = 0
-    unreadable: list[Unreadable] = field(default_factory=list[Unreadable])
+    unreadable: list[UnreadableLine] = field(default_factory=list[UnreadableLine])
     masked: list[str] = field(default_factory=list[str])  # kinds of secrets that were kept out
 
 
 async def import_server_memory(
     path: Path, store: RecordStore, clock: Clock, progress: Progress, *, mask: bool = True
-) -> Imported:
+) -> ServerMemoryImport:
     """Reads the file and adds what the project does not have; `progress` gets done and total.
 
     A relation's end that no line describes becomes an entity of type `unknown`.
     """
-    parsed = await asyncio.to_thread(_read, path)
-    outcome = Imported(unreadable=[item for _, item in parsed if isinstance(item, Unreadable)])
+    parsed = await asyncio.to_thread(_read_file, path)
+    outcome = ServerMemoryImport(
+        unreadable=[item for _, item in parsed if isinstance(item, UnreadableLine)]
+    )
     entities = [item for _, item in parsed if isinstance(item, NewEntity)]
     relations = [(line, item) for line, item in parsed if isinstance(item, RelationSpec)]
 
     async def open_store() -> RecordStore:
         return store
 
-    call = Call(Session(client="command line"), "import server-memory")
-    graph = Graph(open_store, call, clock, ByExactNameAndType(), mask=mask)
+    call = ToolCall(Session(client="command line"), "import server-memory")
+    graph = Graph(open_store, call, clock, ExactNameAndTypeIdentity(), mask=mask)
     total, done = len(entities) + len(relations), 0
     ids: dict[str, str] = {}
-    for chunk in _chunks(entities, lambda item: 1 + len(item.observations)):
+    for chunk in _split_chunks(entities, lambda item: 1 + len(item.observations)):
         await _import_entities(graph, chunk, ids, outcome)
         done += len(chunk)
         progress(done, total)
-        await asyncio.sleep(PAUSE)
-    for chunk in _chunks(relations, lambda _: 1):
+        await asyncio.sleep(PAUSE_SECONDS)
+    for chunk in _split_chunks(relations, lambda _: 1):
         await _import_relations(graph, store, chunk, ids, outcome)
         done += len(chunk)
         progress(done, total)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
     outcome.unreadable.sort(key=lambda item: item.line)
     outcome.masked = list(graph.masking.kinds)
     return outcome
 
 
 async def _import_entities(
-    graph: Graph, wanted: Sequence[NewEntity], ids: dict[str, str], outcome: Imported
+    graph: Graph, wanted: Sequence[NewEntity], ids: dict[str, str], outcome: ServerMemoryImport
 ) -> None:
     by_key: dict[tuple[str, str], str] = {}
     for made in await graph.create_entities(wanted):
         record = made.record
-        by_key[record.name or "", normalised(record.type or "")] = record.id
+        by_key[record.name or "", compute_name_key(record.type or "")] = record.id
         outcome.entities += made.is_new
         outcome.observations += len(made.observations)
     for item in wanted:
-        kept = graph.masking.text(item.name), normalised(graph.masking.text(item.entity_type))
+        kept = graph.masking.mask(item.name), compute_name_key(graph.masking.mask(item.entity_type))
         ids.setdefault(item.name, by_key[kept])
 
 
@@ -111,18 +119,18 @@ async def _import_relations(
     store: RecordStore,
     wanted: Sequence[tuple[int, RelationSpec]],
     ids: dict[str, str],
-    outcome: Imported,
+    outcome: ServerMemoryImport,
 ) -> None:
     """Ends are the entities of the file, then the project's; a name that fits two is reported."""
     strangers = {n for _, item in wanted for n in (item.from_, item.to) if n not in ids}
-    known = await candidates(store, sorted(strangers))
+    known = await find_candidates(store, sorted(strangers))
     ids |= {name: found[0].id for name, found in known.items() if len(found) == 1}
     fitting: list[RelationSpec] = []
     for line, item in wanted:
         unclear = [n for n in (item.from_, item.to) if len(known.get(n, ())) > 1]
         if unclear:
             reason = f'"{unclear[0]}" fits several entities of the project'
-            outcome.unreadable.append(Unreadable(line, reason))
+            outcome.unreadable.append(UnreadableLine(line, reason))
         else:
             ends = {"from_": ids.get(item.from_, item.from_), "to": ids.get(item.to, item.to)}
             fitting.append(replace(item, **ends))
@@ -130,7 +138,7 @@ async def _import_relations(
     outcome.relations += len(new)
 
 
-def _read(path: Path) -> list[tuple[int, Parsed]]:
+def _read_file(path: Path) -> list[tuple[int, ParsedItem]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             return list(parse_lines(lines))
@@ -140,11 +148,11 @@ def _read(path: Path) -> list[tuple[int, Parsed]]:
         ) from error
 
 
-def _chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     chunk: list[T] = []
     rows = 0
     for item in items:
-        if chunk and rows + size(item) > A_COMMIT:
+        if chunk and rows + size(item) > COMMIT_ROWS:
             yield chunk
             chunk, rows = [], 0
         chunk.append(item)
@@ -153,10 +161,12 @@ def _chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield chunk
 
 
-_Name = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
+_IdentityKey = tuple[
+    str, str, str, str | None
+]  # kind, name key, variant and parent: what is unique
 
 
-class Joined(Value, frozen=False):
+class ExportImport(Value, frozen=False):
     """What became of the records and links of an export.
 
     `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
@@ -181,7 +191,7 @@ class Joined(Value, frozen=False):
     masked: list[str] = field(default_factory=list[str])
 
 
-async def take_in(
+async def import_export(
     library: Library,
     folder: Path,
     clock: Clock,
@@ -191,7 +201,7 @@ async def take_in(
     excluded: Sequence[str] = (),
     folders: bool = True,
     same: Collection[str] = (),
-) -> Joined:
+) -> ExportImport:
     """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
 
     Conversations of `excluded` folders are left out, and projects that are switched off. With
@@ -199,54 +209,58 @@ async def take_in(
     alone is for that very account, and for those of the same name that the caller says are the
     `same`.
     """
-    outcome = Joined()
-    sections = _of_the_known(
+    outcome = ExportImport()
+    sections = _select_known_accounts(
         await asyncio.to_thread(read_export, folder),
-        await library.notes(USERS),
-        {checked_account_name(name) for name in same},
+        await library.list_notes(USER_NOTE_PREFIX),
+        {validate_account_name(name) for name in same},
         outcome,
     )
-    sections = [each for each in sections if await _is_open(library, each, outcome)]
-    quiet = Quiet(await library.silences(), key_of_workspace)
-    rules = _Rules(Exclusion(excluded), quiet)
+    sections = [each for each in sections if await _is_writable(library, each, outcome)]
+    quiet = OffFolders(await library.list_off_periods(), find_workspace_key)
+    rules = _ImportRules(FolderExclusion(excluded), quiet)
     total = sum(section.records + section.links for section in sections)
     for section in sections:
-        store = await _store(library, section, outcome, folders=folders)
-        of_section = _rules_of(section, rules)
-        joining = _Joining(store, clock, outcome, mask=mask, rules=of_section)
-        await joining.take_in(section, lambda done: progress(done, total))
+        store = await _open_store(library, section, outcome, folders=folders)
+        of_section = _select_rules(section, rules)
+        joining = _StoreImport(store, clock, outcome, mask=mask, rules=of_section)
+        await joining.import_section(section, lambda done: progress(done, total))
     return outcome
 
 
-def _of_the_known(
-    sections: Sequence[Section],
+def _select_known_accounts(
+    sections: Sequence[ExportSection],
     users: Mapping[str, str],
     same: Collection[str],
-    outcome: Joined,
-) -> list[Section]:
+    outcome: ExportImport,
+) -> list[ExportSection]:
     """Without what was alone for somebody who is not known here: whoever has an account of that
     name, or gets one next, would find it. `users` are the notes about who there is."""
     named = {each.account: each.account_id for each in sections if each.account is not None}
     for name, then in named.items():
-        known = account_id(users.get(USERS + name))
+        known = parse_account_id(users.get(USER_NOTE_PREFIX + name))
         if known is None or (known != then and name not in same):
             outcome.strangers.append(name)
     return [each for each in sections if each.account not in outcome.strangers]
 
 
-def _rules_of(section: Section, rules: "_Rules") -> "_Rules | None":
+def _select_rules(section: ExportSection, rules: "_ImportRules") -> "_ImportRules | None":
     """An account's past was in no folder of this machine: nothing is left out of that."""
     if not section.is_history:
         return None
-    return rules if section.account is None else _Rules(Exclusion(()), Quiet((), key_of_workspace))
+    return (
+        rules
+        if section.account is None
+        else _ImportRules(FolderExclusion(()), OffFolders((), find_workspace_key))
+    )
 
 
-async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
+async def _is_writable(library: Library, section: ExportSection, outcome: ExportImport) -> bool:
     """Whether it may be written; asked of all before anything is. Raises ProjectArchived."""
     if section.name is None:
         return True
     try:
-        project = await library.project(section.name)
+        project = await library.get_project(section.name)
     except NotFound:
         return True
     if project.is_off:
@@ -256,72 +270,74 @@ async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
     return True
 
 
-async def _store(
-    library: Library, section: Section, outcome: Joined, *, folders: bool
+async def _open_store(
+    library: Library, section: ExportSection, outcome: ExportImport, *, folders: bool
 ) -> RecordStore:
     if section.account is not None:
         if section.account not in outcome.accounts:
             outcome.accounts.append(section.account)
-        return HomeStore(library, "history" if section.is_history else "user", section.account)
+        return AccountStore(library, "history" if section.is_history else "user", section.account)
     if section.name is None:
-        return await (library.history() if section.is_history else library.user())
+        return await (
+            library.open_history_store() if section.is_history else library.open_user_store()
+        )
     try:
-        project = await library.project(section.name)
+        project = await library.get_project(section.name)
     except NotFound:
         try:
             project = await library.create(section.name, section.description)
         except Conflict:  # another import was quicker
-            project = await library.project(section.name)
+            project = await library.get_project(section.name)
     _, store = await library.open(project.name)
-    known = await library.workspaces_of(project)
+    known = await library.list_workspaces(project)
     for path in section.folders if folders else ():
-        if path not in known and (await library.assign_workspace(path, project)).id == project.id:
+        if path not in known and (await library.link_workspace(path, project)).id == project.id:
             outcome.folders[path] = project.name
     outcome.projects.append(project.name)
     return store
 
 
-class _Joining:
+class _StoreImport:
     """One store's share of it, in commits of which each can be the last."""
 
     def __init__(
         self,
         store: RecordStore,
         clock: Clock,
-        outcome: Joined,
+        outcome: ExportImport,
         *,
         mask: bool,
-        rules: "_Rules | None",
+        rules: "_ImportRules | None",
     ) -> None:
         """`rules` are those of past conversations, where these are what is taken in."""
         self._store = store
         self._clock = clock
         self._outcome = outcome
-        self._masking = Masking(enabled=mask)
+        self._masking = Masker(enabled=mask)
         self._rules = rules
         self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
 
-    async def take_in(self, section: Section, report: Callable[[int], None]) -> None:
-        for records in section.record_chunks(A_COMMIT):
-            await self._commit(lambda chunk=records: self._records(chunk))
-            await self._breathe(report)
-        for links in section.link_chunks(A_COMMIT):
-            await self._commit(lambda chunk=links: self._links(chunk))
-            await self._breathe(report)
+    async def import_section(self, section: ExportSection, report: Callable[[int], None]) -> None:
+        for records in section.read_record_chunks(COMMIT_ROWS):
+            await self._commit(lambda chunk=records: self._plan_records(chunk))
+            await self._report_and_pause(report)
+        for links in section.read_link_chunks(COMMIT_ROWS):
+            await self._commit(lambda chunk=links: self._plan_links(chunk))
+            await self._report_and_pause(report)
 
-    async def _breathe(self, report: Callable[[int], None]) -> None:
+    async def _report_and_pause(self, report: Callable[[int], None]) -> None:
         told = self._outcome
         seen = told.records, told.links, told.updated, told.unchanged
         report(sum(seen) + told.older + told.forgotten + told.left_out)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _commit(self, plan: Callable[[], Awaitable["_Planned"]]) -> None:
-        async def attempt() -> _Planned:
+    async def _commit(self, plan: Callable[[], Awaitable["_ImportPlan"]]) -> None:
+        async def attempt() -> _ImportPlan:
             planned = await plan()
             steps, at = tuple(planned.steps), self._clock()
             if steps:
                 is_derived = self._rules is not None
-                batch = Batch(steps, at, TOOL, derived=is_derived, copied=True)
+                batch = Batch(steps, at, IMPORT_TOOL, derived=is_derived, copied=True)
                 await commit(self._store, batch)
             return planned
 
@@ -330,14 +346,16 @@ class _Joining:
         for name, count in planned.counts.items():
             setattr(self._outcome, name, getattr(self._outcome, name) + count)
 
-    async def _records(self, chunk: Sequence[Record]) -> "_Planned":
-        planned = _Planned()
-        records = [self._prepared(record) for record in chunk if not self._is_excluded(record)]
+    async def _plan_records(self, chunk: Sequence[Record]) -> "_ImportPlan":
+        planned = _ImportPlan()
+        records = [self._prepare(record) for record in chunk if not self._is_excluded(record)]
         planned.count("left_out", len(chunk) - len(records))
         ids = [record.id for record in records]
         known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
-        named = await self._named(records, known)
-        unwanted = await self._unwanted(records) | await self._forgotten(records, known)
+        named = await self._find_same(records, known)
+        unwanted = await self._find_forgotten_turns(records) | await self._find_forgotten(
+            records, known
+        )
         parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
         live = {record.id for record in await self._store.get([each for each in parents if each])}
         for record in records:
@@ -345,19 +363,19 @@ class _Joining:
             parent = here.get(record.parent, record.parent) if record.parent else None
             there = known.get(record.id)
             if there is not None:
-                self._meet(record, there, planned)
-            elif same := named.get(_name_of(replace(record, parent=parent))):
+                self._plan_update(record, there, planned)
+            elif same := named.get(_get_identity(replace(record, parent=parent))):
                 planned.here[record.id] = same.id
                 live.add(same.id)
-                self._join(record, same, planned)
+                self._plan_merge(record, same, planned)
             elif record.id in unwanted or (record.parent and parent not in live):
                 planned.here[record.id] = None
                 planned.count("forgotten" if record.id in unwanted else "left_out")
             else:
-                new = replace(record, parent=parent, facets=_renamed(record.facets, here))
+                new = replace(record, parent=parent, facets=_map_facets(record.facets, here))
                 planned.steps.append(Insert(replace(new, deleted_at=None)))
                 if new.name_key is not None:  # another may have become the same by being masked
-                    named[_name_of(new)] = replace(new, version=1)
+                    named[_get_identity(new)] = replace(new, version=1)
                 if record.deleted_at is not None:
                     planned.steps.append(Delete(record.ref))
                 else:
@@ -365,12 +383,12 @@ class _Joining:
                 planned.count("records")
         return planned
 
-    def _join(self, record: Record, same: Record, planned: "_Planned") -> None:
+    def _plan_merge(self, record: Record, same: Record, planned: "_ImportPlan") -> None:
         """A memory that is here under another id gets what it lacked."""
         is_new = any(step == Insert(same) for step in planned.steps)
         steps: list[Step] = []
         if same.kind == MEMORY and not is_new:
-            steps, _ = topped_up(same, record, has_links=False)
+            steps, _ = build_top_up(same, record, has_links=False)
         planned.steps += steps
         planned.count("updated" if steps else "unchanged")
 
@@ -378,19 +396,22 @@ class _Joining:
         """Whether it is of a conversation that must not be taken in."""
         if self._rules is None:
             return False
-        if self._rules.exclusion.leaves_out(record.scope):
+        if self._rules.exclusion.is_excluded(record.scope):
             return True
         return bool(record.scope) and (
-            self._rules.quiet.switched_off(record.scope) is not None
-            or (record.kind != SYMBOL and self._rules.quiet.covers(record.scope, record.at))
+            self._rules.quiet.find_off_folder(record.scope) is not None
+            or (
+                record.kind != SYMBOL
+                and self._rules.quiet.was_off(record.scope, record.effective_at)
+            )
         )
 
-    async def _unwanted(self, records: Sequence[Record]) -> set[str]:
+    async def _find_forgotten_turns(self, records: Sequence[Record]) -> set[str]:
         """Turns that were forgotten here, each by itself or with its whole conversation."""
         turns = [record for record in records if record.kind == TURN]
         if not turns:
             return set()
-        graves = {grave_id(turn.id): turn.id for turn in turns}
+        graves = {build_tombstone_id(turn.id): turn.id for turn in turns}
         buried = await self._store.get(list(graves), include_deleted=True)
         heads = await self._store.get(list({turn.parent for turn in turns if turn.parent}))
         left_out = {head.id for head in heads if head.facets.get("left_out")}
@@ -398,38 +419,40 @@ class _Joining:
             turn.id for turn in turns if turn.parent in left_out
         }
 
-    async def _named(
+    async def _find_same(
         self, records: Sequence[Record], known: Mapping[str, Record], *, deleted: bool = False
-    ) -> dict[_Name, Record]:
+    ) -> dict[_IdentityKey, Record]:
         """What is here under other ids, by what makes it the same thing; the newest of them."""
         new = [r for r in records if r.id not in known and r.name_key is not None]
         if not new:
             return {}
-        where = Where(
+        where = RecordFilter(
             kinds=tuple({r.kind for r in new}),
             name_keys=tuple({r.name_key or "" for r in new}),
             deleted=deleted,
         )
         found = await self._store.scan(where)
-        return {_name_of(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
+        return {_get_identity(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
 
-    async def _forgotten(self, records: Sequence[Record], known: Mapping[str, Record]) -> set[str]:
+    async def _find_forgotten(
+        self, records: Sequence[Record], known: Mapping[str, Record]
+    ) -> set[str]:
         """What was forgotten here under another id, and was not told again since."""
-        gone = await self._named(records, known, deleted=True)
+        gone = await self._find_same(records, known, deleted=True)
         return {
             record.id
             for record in records
             if record.name_key is not None
-            and (there := gone.get(_name_of(self._at_home(record)))) is not None
+            and (there := gone.get(_get_identity(self._with_local_parent(record)))) is not None
             and (there.deleted_at or 0) >= record.updated_at
         }
 
-    def _at_home(self, record: Record) -> Record:
+    def _with_local_parent(self, record: Record) -> Record:
         """Under the parent that it has here."""
         parent = self._here.get(record.parent, record.parent) if record.parent else None
         return replace(record, parent=parent)
 
-    def _meet(self, record: Record, there: Record, planned: "_Planned") -> None:
+    def _plan_update(self, record: Record, there: Record, planned: "_ImportPlan") -> None:
         if there.deleted_at is not None:
             planned.here[record.id] = None
             planned.count("unchanged" if record.deleted_at is not None else "forgotten")
@@ -450,8 +473,8 @@ class _Joining:
         else:
             planned.count("older")
 
-    async def _links(self, chunk: Sequence[Link]) -> "_Planned":
-        planned = _Planned()
+    async def _plan_links(self, chunk: Sequence[RecordLink]) -> "_ImportPlan":
+        planned = _ImportPlan()
         links = [
             replace(
                 link,
@@ -469,38 +492,38 @@ class _Joining:
             )
         }
         sources = [link.source for link in links if link.source in live]
-        there = {_ends(link) for link in await self._store.links(sources, direction="out")}
+        there = {_get_ends(link) for link in await self._store.find_links(sources, direction="out")}
         for link in links:
             if link.source not in live or link.target not in live:
                 planned.count("left_out")
-            elif link.id in known or _ends(link) in there:
+            elif link.id in known or _get_ends(link) in there:
                 planned.count("unchanged")
             else:
                 planned.steps.append(Insert(link))
-                there.add(_ends(link))
+                there.add(_get_ends(link))
                 planned.count("links")
         return planned
 
-    def _prepared(self, record: Record) -> Record:
+    def _prepare(self, record: Record) -> Record:
         """Without secrets, which an export that somebody else has made may hold, and under the key
         that its text has, which somebody may have edited."""
-        text = self._masking.text(record.text)
+        text = self._masking.mask(record.text)
         self._outcome.masked = sorted({*self._outcome.masked, *self._masking.kinds})
         if record.kind == MEMORY:
-            return replace(record, text=text, name_key=text_key(text))
-        if record.kind == OBSERVATION and record.name_key == observation_key(record.text):
-            return replace(record, text=text, name_key=observation_key(text))
+            return replace(record, text=text, name_key=compute_text_key(text))
+        if record.kind == OBSERVATION and record.name_key == compute_observation_key(record.text):
+            return replace(record, text=text, name_key=compute_observation_key(text))
         return replace(record, text=text)
 
 
-class _Rules(Value):
+class _ImportRules(Value):
     """Which conversations are not taken in."""
 
-    exclusion: Exclusion
-    quiet: Quiet
+    exclusion: FolderExclusion
+    quiet: OffFolders
 
 
-class _Planned(Value, frozen=False):
+class _ImportPlan(Value, frozen=False):
     """Steps, and what is to be remembered and counted once they are committed."""
 
     steps: list[Step] = field(default_factory=list[Step])
@@ -511,15 +534,15 @@ class _Planned(Value, frozen=False):
         self.counts[name] = self.counts.get(name, 0) + by
 
 
-def _name_of(record: Record) -> _Name:
+def _get_identity(record: Record) -> _IdentityKey:
     return record.kind, record.name_key or "", record.variant, record.parent
 
 
-def _ends(link: Link) -> tuple[str, str, str]:
+def _get_ends(link: RecordLink) -> tuple[str, str, str]:
     return link.source, link.verb, link.target
 
 
-def _renamed(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Mapping[str, Any]:
+def _map_facets(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Mapping[str, Any]:
     """A facet that names another record names the one that is here instead."""
     if not here:
         return facets

@@ -5,23 +5,23 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from everkept.app.engines import BROUGHT, UNDER_WAY
-from everkept.core.answers import Holdings, Stock
-from everkept.core.ports import Embedded, Library, RecordStore
-from everkept.core.projects import USER, Project
-from everkept.core.records import Change, Link, Record, Ref, Where
-from everkept.core.times import iso
+from everkept.app.engines import MIGRATION_COPIED_NOTE, MIGRATION_ORIGIN_NOTE
+from everkept.core.answers import CatalogData, StorePage
+from everkept.core.ports import Library, RecordStore, RecordVector
+from everkept.core.projects import USER_PROJECT, Project
+from everkept.core.records import Change, Record, RecordFilter, RecordLink, Ref
+from everkept.core.times import format_iso
 from everkept.errors import Conflict
 from everkept.values import Value, as_dict, field, replace
 
-PAGE = 200  # records, links or log entries that are written at once
-MOST_PASSES = 5  # over a store that is written to meanwhile
-ALL = Where(deleted=None)
+PAGE_ROWS = 200  # records, links or log entries that are written at once
+MAX_PASSES = 5  # over a store that is written to meanwhile
+ALL_RECORDS = RecordFilter(deleted=None)
 
-Step = Callable[[int], None]  # takes how many more are done
+CopyProgress = Callable[[int], None]  # takes how many more are done
 
 
-class Compared(Value, frozen=False):
+class StoreComparison(Value, frozen=False):
     """What was counted while two stores were compared, and where they differ."""
 
     records: int = 0
@@ -30,7 +30,7 @@ class Compared(Value, frozen=False):
     vectors: int = 0
     digest: str = ""
     differing: list[Record] = field(default_factory=list[Record])
-    differing_links: list[Link] = field(default_factory=list[Link])
+    differing_links: list[RecordLink] = field(default_factory=list[RecordLink])
     gone: list[Ref] = field(default_factory=list[Ref])
     log_from: int | None = None
     foreign: Change | None = None  # that only the copy has: somebody else made it there
@@ -42,29 +42,31 @@ class Compared(Value, frozen=False):
         return self.is_whole and not differs
 
 
-async def copy(source: RecordStore, target: RecordStore, model: str, step: Step) -> Compared:
+async def copy_store(
+    source: RecordStore, target: RecordStore, model: str, step: CopyProgress
+) -> StoreComparison:
     """Goes on behind what an earlier attempt has brought there.
 
     Raises Conflict where the source is written to faster than it can be copied, and where
     somebody else has written to the target: nothing of that is removed.
     """
-    expect_own(await foreign_change(source, target))
-    await _bring(source, target, model, step)
-    for _ in range(MOST_PASSES):
-        compared = await compare(source, target, model)
+    refuse_foreign_change(await find_foreign_change(source, target))
+    await _copy_missing(source, target, model, step)
+    for _ in range(MAX_PASSES):
+        compared = await compare_stores(source, target, model)
         if compared.is_equal:
             return compared
-        expect_own(compared.foreign)
-        await _mend(source, target, model, compared)
+        refuse_foreign_change(compared.foreign)
+        await _fix_differences(source, target, model, compared)
     raise Conflict(
         "What is copied changes all the time, so the copy never is the same.",
         hint="Stop the programs that write there, then run the same command again.",
     )
 
 
-async def foreign_change(source: RecordStore, target: RecordStore) -> Change | None:
+async def find_foreign_change(source: RecordStore, target: RecordStore) -> Change | None:
     """The first that the target has and the source never had."""
-    async for mine, theirs in _side_by_side(source, target):
+    async for mine, theirs in _pair_changes(source, target):
         if theirs is None:
             break
         if not _is_copied(mine, theirs):
@@ -72,9 +74,9 @@ async def foreign_change(source: RecordStore, target: RecordStore) -> Change | N
     return None
 
 
-def expect_own(foreign: Change | None) -> None:
+def refuse_foreign_change(foreign: Change | None) -> None:
     if foreign is not None:
-        made = f"{foreign.tool} at {iso(foreign.at)}"
+        made = f"{foreign.tool} at {format_iso(foreign.at)}"
         raise Conflict(
             f"Somebody else has written to the unfinished copy ({made}): what is there is not "
             "written over.",
@@ -83,25 +85,25 @@ def expect_own(foreign: Change | None) -> None:
         )
 
 
-async def compare(source: RecordStore, target: RecordStore, model: str) -> Compared:
+async def compare_stores(source: RecordStore, target: RecordStore, model: str) -> StoreComparison:
     """All records, links and log entries of both, a page at a time in the order of their age.
 
     The logs come last: whatever somebody else has put into the copy is in its log by then.
     """
-    found = Compared()
+    found = StoreComparison()
     digest = hashlib.sha256()
-    async for mine, theirs in _pages_of_both(source, target):
+    async for mine, theirs in _pair_record_pages(source, target):
         for record in mine:
-            digest.update(_line(record))
+            digest.update(_to_bytes(record))
         found.records += len(mine)
         differing = await _compare_pages(source, target, found, mine, theirs)
-        differing |= await _compare_belongings(source, target, model, found, mine)
+        differing |= await _compare_vectors_and_accesses(source, target, model, found, mine)
         found.differing += [record for record in mine if record.id in differing]
-    found.is_whole = found.records == await source.how_many(ALL)
+    found.is_whole = found.records == await source.count_records(ALL_RECORDS)
     links = {link.id: link for link in await target.scan_links(deleted=None)}
     for link in await source.scan_links(deleted=None):
         found.links += 1
-        digest.update(_line(link))
+        digest.update(_to_bytes(link))
         if links.pop(link.id, None) != link:
             found.differing_links.append(link)
     found.gone += [Ref("link", link_id) for link_id in links]
@@ -113,7 +115,7 @@ async def compare(source: RecordStore, target: RecordStore, model: str) -> Compa
 async def _compare_pages(
     source: RecordStore,
     target: RecordStore,
-    found: Compared,
+    found: StoreComparison,
     mine: Sequence[Record],
     theirs: Sequence[Record],
 ) -> set[str]:
@@ -129,13 +131,17 @@ async def _compare_pages(
     return {record.id for record in mine if there.get(record.id) != record}
 
 
-async def _compare_belongings(
-    source: RecordStore, target: RecordStore, model: str, found: Compared, page: Sequence[Record]
+async def _compare_vectors_and_accesses(
+    source: RecordStore,
+    target: RecordStore,
+    model: str,
+    found: StoreComparison,
+    page: Sequence[Record],
 ) -> set[str]:
     """Those whose vector differs, or how often they were given out."""
     ids = [record.id for record in page]
-    vectors, copied = await source.vectors(model, ids), await target.vectors(model, ids)
-    accesses, noted = await source.accesses(ids), await target.accesses(ids)
+    vectors, copied = await source.get_vectors(model, ids), await target.get_vectors(model, ids)
+    accesses, noted = await source.get_accesses(ids), await target.get_accesses(ids)
     found.vectors += len(vectors)
     differing = {each for each, access in accesses.items() if noted.get(each) != access}
     return differing | {
@@ -146,12 +152,12 @@ async def _compare_belongings(
 
 
 async def _compare_logs(
-    source: RecordStore, target: RecordStore, found: Compared, add: Callable[[bytes], None]
+    source: RecordStore, target: RecordStore, found: StoreComparison, add: Callable[[bytes], None]
 ) -> None:
-    async for mine, theirs in _side_by_side(source, target):
+    async for mine, theirs in _pair_changes(source, target):
         if mine is not None:
             found.changes += 1
-            add(_line(mine))
+            add(_to_bytes(mine))
         if mine != theirs and found.log_from is None:
             found.log_from = next(each.seq for each in (mine, theirs) if each)
         if theirs is not None and found.foreign is None and not _is_copied(mine, theirs):
@@ -160,41 +166,45 @@ async def _compare_logs(
 
 def _is_copied(original: Change | None, change: Change) -> bool:
     """What was purged or redacted since then is missing in the original alone."""
-    if original is None or _named(original) != _named(change):
+    if original is None or _get_identity(original) != _get_identity(change):
         return False
     edited = {(edit.subject, edit.id) for edit in change.edits}
     return all((edit.subject, edit.id) in edited for edit in original.edits)
 
 
-def _named(change: Change) -> tuple[int, int, str, str, int | None]:
+def _get_identity(change: Change) -> tuple[int, int, str, str, int | None]:
     return change.seq, change.at, change.tool, change.client, change.undoes
 
 
-async def _bring(source: RecordStore, target: RecordStore, model: str, step: Step) -> None:
-    newest = await target.scan(ALL, order="newest", limit=1)
+async def _copy_missing(
+    source: RecordStore, target: RecordStore, model: str, step: CopyProgress
+) -> None:
+    newest = await target.scan(ALL_RECORDS, order="newest", limit=1)
     known = await source.get([record.id for record in newest], include_deleted=True)
     if known:
-        step(await target.how_many(ALL))
-    async for page in _records(source, known[0].id if known else None):
-        await target.restock(await _stocked(source, page, model))
+        step(await target.count_records(ALL_RECORDS))
+    async for page in _read_record_pages(source, known[0].id if known else None):
+        await target.replicate(await _read_store_page(source, page, model))
         step(len(page))
     links = await source.scan_links(deleted=None)
     there = {link.id for link in await target.scan_links(deleted=None)}
-    for page in _pages([link for link in links if link.id not in there]):
-        await target.restock(Stock(links=page))
-    last = await target.revision()
-    while changes := await source.changes(after=last, limit=PAGE):
-        await target.restock(Stock(changes=changes))
+    for page in _split_pages([link for link in links if link.id not in there]):
+        await target.replicate(StorePage(links=page))
+    last = await target.get_revision()
+    while changes := await source.read_changes(after=last, limit=PAGE_ROWS):
+        await target.replicate(StorePage(changes=changes))
         last = changes[-1].seq
 
 
-async def _mend(source: RecordStore, target: RecordStore, model: str, compared: Compared) -> None:
+async def _fix_differences(
+    source: RecordStore, target: RecordStore, model: str, compared: StoreComparison
+) -> None:
     if compared.gone:
-        await target.restock(Stock(gone=compared.gone))
+        await target.replicate(StorePage(gone=compared.gone))
     # All at once: what differs may have traded names.
-    stock = await _stocked(source, compared.differing, model)
-    await target.restock(
-        Stock(
+    stock = await _read_store_page(source, compared.differing, model)
+    await target.replicate(
+        StorePage(
             records=stock.records,
             links=compared.differing_links,
             accesses=stock.accesses,
@@ -202,75 +212,77 @@ async def _mend(source: RecordStore, target: RecordStore, model: str, compared: 
         )
     )
     if compared.log_from is not None:
-        await target.restock(Stock(log_from=compared.log_from))
+        await target.replicate(StorePage(log_from=compared.log_from))
         last = compared.log_from - 1
-        while changes := await source.changes(after=last, limit=PAGE):
-            await target.restock(Stock(changes=changes))
+        while changes := await source.read_changes(after=last, limit=PAGE_ROWS):
+            await target.replicate(StorePage(changes=changes))
             last = changes[-1].seq
 
 
-async def _stocked(source: RecordStore, records: Sequence[Record], model: str) -> Stock:
+async def _read_store_page(source: RecordStore, records: Sequence[Record], model: str) -> StorePage:
     if not records:
-        return Stock()
+        return StorePage()
     ids = [record.id for record in records]
-    vectors = await source.vectors(model, ids)
+    vectors = await source.get_vectors(model, ids)
     embedded = [
-        Embedded(record.id, record.version, vectors[record.id])
+        RecordVector(record.id, record.version, vectors[record.id])
         for record in records
         if record.id in vectors
     ]
-    return Stock(
+    return StorePage(
         records=records,
-        accesses=await source.accesses(ids),
+        accesses=await source.get_accesses(ids),
         vectors={model: embedded} if embedded else {},
     )
 
 
-async def _records(store: RecordStore, after: str | None = None) -> AsyncIterator[list[Record]]:
-    while page := await store.scan(ALL, after=after, limit=PAGE):
+async def _read_record_pages(
+    store: RecordStore, after: str | None = None
+) -> AsyncIterator[list[Record]]:
+    while page := await store.scan(ALL_RECORDS, after=after, limit=PAGE_ROWS):
         yield page
         after = page[-1].id
 
 
-async def _pages_of_both(
+async def _pair_record_pages(
     source: RecordStore, target: RecordStore
 ) -> AsyncIterator[tuple[list[Record], list[Record]]]:
-    sides = _records(source), _records(target)
+    sides = _read_record_pages(source), _read_record_pages(target)
     while any(pages := [await anext(side, list[Record]()) for side in sides]):
         yield pages[0], pages[1]
 
 
-async def _side_by_side(
+async def _pair_changes(
     source: RecordStore, target: RecordStore
 ) -> AsyncIterator[tuple[Change | None, Change | None]]:
-    sides = _changes(source), _changes(target)
+    sides = _read_changes(source), _read_changes(target)
     while any(pair := [await anext(side, None) for side in sides]):
         yield pair[0], pair[1]
 
 
-async def _changes(store: RecordStore) -> AsyncIterator[Change]:
+async def _read_changes(store: RecordStore) -> AsyncIterator[Change]:
     last = 0
-    while page := await store.changes(after=last, limit=PAGE):
+    while page := await store.read_changes(after=last, limit=PAGE_ROWS):
         for change in page:
             yield change
         last = page[-1].seq
 
 
-def _pages(links: Sequence[Link]) -> list[Sequence[Link]]:
-    return [links[start : start + PAGE] for start in range(0, len(links), PAGE)]
+def _split_pages(links: Sequence[RecordLink]) -> list[Sequence[RecordLink]]:
+    return [links[start : start + PAGE_ROWS] for start in range(0, len(links), PAGE_ROWS)]
 
 
-def _line(thing: Any) -> bytes:
+def _to_bytes(thing: Any) -> bytes:
     return json.dumps(as_dict(thing), sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
-HISTORY = "@history"
-EVERY_SEARCH = 1_000_000
+HISTORY_STORE = "@history"
+MAX_SEARCHES = 1_000_000
 
 Progress = Callable[[int, int], None]
 
 
-class Copied(Value):
+class MigratedStore(Value):
     """One store, after it was found to be the same in both places."""
 
     store: str
@@ -281,35 +293,40 @@ class Copied(Value):
     sha256: str
 
 
-class Migrated(Value):
+class MigrationResult(Value):
     source: str
     target: str
     projects: int
-    stores: Sequence[Copied]
+    stores: Sequence[MigratedStore]
 
 
-class End(Value):
+class MigrationEnd(Value):
     """One end of it: a library, and what people call it."""
 
     library: Library
     name: str
 
 
-async def migrate(source: End, target: End, model: str, progress: Progress) -> Migrated:
+async def migrate_library(
+    source: MigrationEnd, target: MigrationEnd, model: str, progress: Progress
+) -> MigrationResult:
     """Interrupted, the same again goes on. Raises Conflict where the target holds other things,
     also where somebody else has put them there since then."""
-    holdings = await source.library.holdings()
-    if origin := holdings.notes.get(UNDER_WAY):
-        raise _unfinished(source, origin)
+    holdings = await source.library.read_catalog_data()
+    if origin := holdings.notes.get(MIGRATION_ORIGIN_NOTE):
+        raise _build_unfinished_error(source, origin)
     await _begin(source, target)
-    note = {UNDER_WAY: source.name, BROUGHT: json.dumps(sorted(_ids(holdings)))}
+    note = {
+        MIGRATION_ORIGIN_NOTE: source.name,
+        MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(holdings))),
+    }
     # Active for now: no store of an archived project is written to.
     active = [replace(project, status="active") for project in holdings.projects]
-    await target.library.take_over(
+    await target.library.replace_catalog_data(
         replace(holdings, projects=active, notes={**holdings.notes, **note})
     )
-    pairs = await _stores(source.library, target.library, holdings.projects, active)
-    total = sum([await store.how_many(ALL) for _, store, _ in pairs])
+    pairs = await _pair_stores(source.library, target.library, holdings.projects, active)
+    total = sum([await store.count_records(ALL_RECORDS) for _, store, _ in pairs])
     done = 0
 
     def step(count: int) -> None:
@@ -317,38 +334,42 @@ async def migrate(source: End, target: End, model: str, progress: Progress) -> M
         done += count
         progress(done, total)
 
-    copied: list[Copied] = []
+    copied: list[MigratedStore] = []
     for name, original, replica in pairs:
-        found = await copy(original, replica, model, step)
+        found = await copy_store(original, replica, model, step)
         counts = found.records, found.links, found.changes, found.vectors
-        copied.append(Copied(name, *counts, found.digest))
-    await _add_asked(source.library, target.library)
-    await _end(source.library, target.library, holdings)
-    return Migrated(source.name, target.name, len(holdings.projects), copied)
+        copied.append(MigratedStore(name, *counts, found.digest))
+    await _copy_searches_and_usage(source.library, target.library)
+    await _finish(source.library, target.library, holdings)
+    return MigrationResult(source.name, target.name, len(holdings.projects), copied)
 
 
-async def _begin(source: End, target: End) -> None:
-    begun = await target.library.note(UNDER_WAY)
+async def _begin(source: MigrationEnd, target: MigrationEnd) -> None:
+    begun = await target.library.get_note(MIGRATION_ORIGIN_NOTE)
     if begun == source.name:
-        await _expect_untouched(source, target)
+        await _require_untouched(source, target)
         return
     if begun is not None:
-        raise _unfinished(target, begun)
-    held = await target.library.holdings()
-    stores = [await target.library.user(), await target.library.history()]
-    if held.projects or held.tokens or any([await store.how_many(ALL) for store in stores]):
+        raise _build_unfinished_error(target, begun)
+    held = await target.library.read_catalog_data()
+    stores = [await target.library.open_user_store(), await target.library.open_history_store()]
+    if (
+        held.projects
+        or held.tokens
+        or any([await store.count_records(ALL_RECORDS) for store in stores])
+    ):
         raise Conflict(
             f"{target.name} holds something already, and nothing there is written over.",
             hint="Name an empty place. `everkept export` and `import` bring two together.",
         )
-    await target.library.set_note(UNDER_WAY, source.name)
+    await target.library.set_note(MIGRATION_ORIGIN_NOTE, source.name)
 
 
-async def _expect_untouched(source: End, target: End) -> None:
+async def _require_untouched(source: MigrationEnd, target: MigrationEnd) -> None:
     """Before an unfinished copy is gone on with: what somebody else has put there would go."""
-    there, here = await target.library.holdings(), await source.library.holdings()
-    brought: list[str] = json.loads(there.notes.get(BROUGHT, "[]"))
-    if foreign := _ids(there) - _ids(here) - set(brought):
+    there, here = await target.library.read_catalog_data(), await source.library.read_catalog_data()
+    brought: list[str] = json.loads(there.notes.get(MIGRATION_COPIED_NOTE, "[]"))
+    if foreign := _collect_ids(there) - _collect_ids(here) - set(brought):
         named = [project.name for project in there.projects if project.id in foreign]
         what = f"projects ({', '.join(named)})" if named else "tokens"
         raise Conflict(
@@ -358,48 +379,52 @@ async def _expect_untouched(source: End, target: End) -> None:
     ids = {project.id for project in there.projects}
     both = [project for project in here.projects if project.id in ids]
     copies = [replace(project, status="active") for project in both]
-    for _, original, copied in await _stores(source.library, target.library, both, copies):
-        expect_own(await foreign_change(original, copied))
+    for _, original, copied in await _pair_stores(source.library, target.library, both, copies):
+        refuse_foreign_change(await find_foreign_change(original, copied))
 
 
-def _ids(holdings: Holdings) -> set[str]:
+def _collect_ids(holdings: CatalogData) -> set[str]:
     tokens: Iterable[str] = (token.id for token, _ in holdings.tokens)
     return {*(project.id for project in holdings.projects), *tokens}
 
 
-def _unfinished(end: End, origin: str) -> Conflict:
+def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
     return Conflict(
         f"{end.name} holds an unfinished copy of {origin}.",
         hint="Finish that one first, or name another place.",
     )
 
 
-async def _end(source: Library, target: Library, holdings: Holdings) -> None:
+async def _finish(source: Library, target: Library, holdings: CatalogData) -> None:
     """Raises Conflict where projects came, went or changed meanwhile."""
-    if await source.holdings() != holdings:
+    if await source.read_catalog_data() != holdings:
         raise Conflict(
             "Projects, tokens or settings changed while everything was copied.",
             hint="The same command again brings the rest over.",
         )
-    await target.take_over(holdings)  # without the note, and with projects archived that were
+    await target.replace_catalog_data(
+        holdings
+    )  # without the note, and with projects archived that were
 
 
-async def _stores(
+async def _pair_stores(
     source: Library, target: Library, projects: Sequence[Project], copies: Sequence[Project]
 ) -> list[tuple[str, RecordStore, RecordStore]]:
     pairs = [
-        (USER, await source.user(), await target.user()),
-        (HISTORY, await source.history(), await target.history()),
+        (USER_PROJECT, await source.open_user_store(), await target.open_user_store()),
+        (HISTORY_STORE, await source.open_history_store(), await target.open_history_store()),
     ]
     for project, copied in zip(projects, copies, strict=True):
-        pairs.append((project.name, await source.store_of(project), await target.store_of(copied)))
+        pairs.append(
+            (project.name, await source.get_store(project), await target.get_store(copied))
+        )
     return pairs
 
 
-async def _add_asked(source: Library, target: Library) -> None:
+async def _copy_searches_and_usage(source: Library, target: Library) -> None:
     """What was asked of the past, and how often tools were called."""
-    if not await target.searches(limit=1):
-        searches = await source.searches(limit=EVERY_SEARCH)
+    if not await target.list_searches(limit=1):
+        searches = await source.list_searches(limit=MAX_SEARCHES)
         await target.add_searches(searches[::-1])
-    if not await target.usage():
-        await target.add_usage(await source.usage())
+    if not await target.list_usage():
+        await target.add_usage(await source.list_usage())

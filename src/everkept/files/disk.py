@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import sync_folder
-from everkept.core.files import checked_path
-from everkept.core.runtime import finished, is_on_event_loop
+from everkept.core.files import parse_path
+from everkept.core.runtime import is_on_event_loop, wait_finished
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -26,7 +26,7 @@ from everkept.errors import (
     Refused,
     StorageFull,
     Unavailable,
-    visible,
+    escape_name,
 )
 from everkept.values import Value, replace
 
@@ -36,13 +36,13 @@ T = TypeVar("T")
 BINARY = getattr(os, "O_BINARY", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe would keep whoever opens it
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-_BY_HANDLE = os.open in os.supports_dir_fd
-_IN_USE = 32  # Windows: another program has the file open
-_TRIES, _NAP = 50, 0.002  # and how often, in seconds, we ask again
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_SUPPORTS_HANDLES = os.open in os.supports_dir_fd
+_IN_USE_ERROR = 32  # Windows: another program has the file open
+_MAX_TRIES, _PAUSE_SECONDS = 50, 0.002  # and how often, in seconds, we ask again
 
 
-class Spot(Value):
+class DiskEntry(Value):
     """An entry of an open folder: `name` in `folder`, or a whole path where systems lack that.
 
     `target` are the parts of the path that links led to, where there were any.
@@ -61,110 +61,113 @@ class Spot(Value):
     def is_link(self) -> bool:
         return self.found is not None and stat.S_ISLNK(self.found.st_mode)
 
-    def beside(self, name: str) -> "Spot":
+    def with_name(self, name: str) -> "DiskEntry":
         if self.folder is not None:
-            return Spot(name, self.folder, None)
-        return Spot(os.path.join(os.path.dirname(self.name), name), None, None)  # noqa: PTH118, PTH120
+            return DiskEntry(name, self.folder, None)
+        return DiskEntry(os.path.join(os.path.dirname(self.name), name), None, None)  # noqa: PTH118, PTH120
 
 
-class _LinkMet(Exception):
+class _LinkFound(Exception):
     """A part of a path is a symbolic link."""
 
 
 @contextmanager
-def spot(
+def open_entry(
     root: str, parts: tuple[str, ...], *, make: bool = False, follow: bool = True
-) -> Generator[Spot, None, None]:
+) -> Generator[DiskEntry, None, None]:
     """Where a path leads, with the folder kept open, so that nothing can be put in between.
 
     Refused where it leads out. `make` makes the folders on the way; without `follow` a link is
     itself what is meant, though it may not lead out either. OSError where the way ends.
     """
     try:
-        found = _walked(root, parts, make, follow)
-    except _LinkMet:
-        parts = inside(root, parts if follow else parts[:-1]) + (() if follow else parts[-1:])
+        found = _walk_path(root, parts, make, follow)
+    except _LinkFound:
+        parts = resolve_inside(root, parts if follow else parts[:-1]) + (
+            () if follow else parts[-1:]
+        )
         try:
-            found = replace(_walked(root, parts, make, follow), target=parts)
-        except _LinkMet:
+            found = replace(_walk_path(root, parts, make, follow), target=parts)
+        except _LinkFound:
             raise Refused(
-                f'"{visible("/".join(parts))}" is a symbolic link that was changed, or leads in a '
+                f'"{escape_name("/".join(parts))}" is a symbolic link that was changed, or leads '
+                f"in a "
                 "circle."
             ) from None
     try:
         if found.is_link:
-            inside(root, parts)
+            resolve_inside(root, parts)
         yield found
     finally:
         if found.folder is not None:
             os.close(found.folder)
 
 
-def inside(root: str, parts: tuple[str, ...]) -> tuple[str, ...]:
+def resolve_inside(root: str, parts: tuple[str, ...]) -> tuple[str, ...]:
     """The parts of what a path leads to through its links; Refused outside the folder."""
     real = Path(os.path.realpath(root))
     target = Path(os.path.realpath(real.joinpath(*parts)))
     if not target.is_relative_to(real):
         raise Refused(
-            f'"{visible("/".join(parts))}" leads out of this folder through a symbolic link.',
+            f'"{escape_name("/".join(parts))}" leads out of this folder through a symbolic link.',
             hint="Only what is inside can be reached.",
             name="/".join(parts),
         )
     return target.relative_to(real).parts
 
 
-if _BY_HANDLE:
+if _SUPPORTS_HANDLES:
 
-    def _walked(root: str, parts: tuple[str, ...], make: bool, follow: bool) -> Spot:
-        folder = _opened_root(root, make)
+    def _walk_path(root: str, parts: tuple[str, ...], make: bool, follow: bool) -> DiskEntry:
+        folder = _open_root(root, make)
         try:
             for part in parts[:-1]:
-                folder, above = _descended(folder, part, make), folder
+                folder, above = _descend(folder, part, make), folder
                 os.close(above)
-            last = Spot(parts[-1] if parts else ".", folder, None)
-            return _not_to_follow(_spelled(last, make), follow)
+            last = DiskEntry(parts[-1] if parts else ".", folder, None)
+            return _refuse_link(_check_spelling(last, make), follow)
         except BaseException:
             os.close(folder)
             raise
 
-    def _opened_root(root: str, make: bool) -> int:
+    def _open_root(root: str, make: bool) -> int:
         try:
-            return os.open(root, _FOLDER)
+            return os.open(root, _FOLDER_FLAGS)
         except FileNotFoundError:
             if not make:
                 raise
         make_folders(root)
-        return os.open(root, _FOLDER)
+        return os.open(root, _FOLDER_FLAGS)
 
-    def _descended(folder: int, part: str, make: bool) -> int:
-        found = _spelled(Spot(part, folder, None), make)
+    def _descend(folder: int, part: str, make: bool) -> int:
+        found = _check_spelling(DiskEntry(part, folder, None), make)
         if found.is_link:
-            raise _LinkMet
+            raise _LinkFound
         if found.found is None and make:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=folder)
             sync_folder(folder)
-        return os.open(part, _FOLDER | NO_FOLLOW, dir_fd=folder)
+        return os.open(part, _FOLDER_FLAGS | NO_FOLLOW, dir_fd=folder)
 
 else:
 
-    def _walked(root: str, parts: tuple[str, ...], make: bool, follow: bool) -> Spot:
+    def _walk_path(root: str, parts: tuple[str, ...], make: bool, follow: bool) -> DiskEntry:
         real = os.path.realpath(root)
         for depth in range(1, len(parts)):
-            above = _spelled(Spot(os.path.join(real, *parts[:depth]), None, None), make)  # noqa: PTH118
+            above = _check_spelling(DiskEntry(os.path.join(real, *parts[:depth]), None, None), make)  # noqa: PTH118
             if above.is_link:
-                raise _LinkMet
+                raise _LinkFound
             if not above.is_folder and above.found is not None:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if make:
             make_folders(os.path.join(real, *parts[:-1]))  # noqa: PTH118
-        last = Spot(os.path.join(real, *parts), None, None)  # noqa: PTH118
-        return _not_to_follow(_spelled(last, make), follow)
+        last = DiskEntry(os.path.join(real, *parts), None, None)  # noqa: PTH118
+        return _refuse_link(_check_spelling(last, make), follow)
 
 
-def _not_to_follow(found: Spot, follow: bool) -> Spot:
+def _refuse_link(found: DiskEntry, follow: bool) -> DiskEntry:
     if found.is_link and follow:
-        raise _LinkMet
+        raise _LinkFound
     return found
 
 
@@ -190,34 +193,34 @@ def make_folders(path: str) -> None:
 
 
 def _sync_above(path: str) -> None:
-    if _BY_HANDLE:
+    if _SUPPORTS_HANDLES:
         with suppress(OSError):  # a folder that we may not look into
-            above = os.open(Path(path).parent, _FOLDER)
+            above = os.open(Path(path).parent, _FOLDER_FLAGS)
             sync_folder(above)
             os.close(above)
 
 
-def status(where: Spot) -> os.stat_result | None:
+def read_status(where: DiskEntry) -> os.stat_result | None:
     try:
         return os.stat(where.name, dir_fd=where.folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def _spelled(where: Spot, make: bool) -> Spot:
+def _check_spelling(where: DiskEntry, make: bool) -> DiskEntry:
     """With what is there, which must have the very name that was asked for.
 
     Where case or accents do not count, one file could be reached under two names, and what is kept
     by name, as an ETag or an index is, would miss a change. So another spelling is as absent as it
     is on systems where they count, and cannot be made beside the first.
     """
-    found = status(where)
+    found = read_status(where)
     name = os.path.basename(where.name)  # noqa: PTH119
-    if found is None or name == "." or not _is_loose(where, name, found):
-        return Spot(where.name, where.folder, found)
-    true = _true_name(where, name, found)
+    if found is None or name == "." or not _has_other_spelling(where, name, found):
+        return DiskEntry(where.name, where.folder, found)
+    true = _find_true_name(where, name, found)
     if true == name:
-        return Spot(where.name, where.folder, found)
+        return DiskEntry(where.name, where.folder, found)
     if make:
         raise Conflict(
             f'"{name}" cannot be made: "{true}" is there, and this folder does not tell them apart.'
@@ -225,20 +228,20 @@ def _spelled(where: Spot, make: bool) -> Spot:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
-def _is_loose(where: Spot, name: str, found: os.stat_result) -> bool:
+def _has_other_spelling(where: DiskEntry, name: str, found: os.stat_result) -> bool:
     """Whether another spelling leads to the same file."""
     others = {name.swapcase()}
     if not name.isascii():
         others |= {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
     for other in others - {name}:
-        same = status(where.beside(other))
+        same = read_status(where.with_name(other))
         if same is not None and os.path.samestat(same, found):
             return True
     # A short name that Windows made up has no letters in another case, perhaps.
     return sys.platform == "win32" and "~" in name
 
 
-def _true_name(where: Spot, name: str, found: os.stat_result) -> str:
+def _find_true_name(where: DiskEntry, name: str, found: os.stat_result) -> str:
     if sys.platform == "win32":
         return os.path.basename(os.path.realpath(where.name))  # noqa: PTH119
     if sys.platform == "darwin":
@@ -250,49 +253,53 @@ def _true_name(where: Spot, name: str, found: os.stat_result) -> str:
         finally:
             os.close(file)
         return os.path.basename(path.rstrip(b"\0").decode())  # noqa: PTH119
-    listed = {entry.name: entry.inode() for entry in scanned(where.folder or ".")}
+    listed = {entry.name: entry.inode() for entry in scan_folder(where.folder or ".")}
     if name in listed:
         return name
     return next((other for other, inode in listed.items() if inode == found.st_ino), name)
 
 
-def scanned(folder: int | str) -> list[os.DirEntry[str]]:
+def scan_folder(folder: int | str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return list(entries)
 
 
-def retried(step: Callable[[], T]) -> T:
+def retry_in_use(step: Callable[[], T]) -> T:
     """Windows refuses to replace or remove a file while another program looks into it."""
     if sys.platform == "win32":
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             with suppress(PermissionError):
                 return step()
-            time.sleep(_NAP)
+            time.sleep(_PAUSE_SECONDS)
     return step()
 
 
-def rename_new(source: Spot, target: Spot) -> None:
+def rename_new(source: DiskEntry, target: DiskEntry) -> None:
     """In one step; FileExistsError where the target is, even one that came this moment."""
-    if source.folder is not None and target.folder is not None and (rename := _exclusive_rename()):
+    if (
+        source.folder is not None
+        and target.folder is not None
+        and (rename := _load_exclusive_rename())
+    ):
         problem = rename(source.folder, source.name, target.folder, target.name)
         if problem == 0:
             return
         if problem not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise OSError(problem, os.strerror(problem))
-    if status(target) is not None:
+    if read_status(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     rename_over(source, target)
 
 
-def rename_over(source: Spot, target: Spot) -> None:
-    retried(
+def rename_over(source: DiskEntry, target: DiskEntry) -> None:
+    retry_in_use(
         lambda: os.rename(
             source.name, target.name, src_dir_fd=source.folder, dst_dir_fd=target.folder
         )
     )
 
 
-def _exclusive_rename() -> Callable[[int, str, int, str], int] | None:
+def _load_exclusive_rename() -> Callable[[int, str, int, str], int] | None:
     """The system's own, which answers with an error number; None where it has none."""
     import ctypes
 
@@ -309,9 +316,9 @@ def _exclusive_rename() -> Callable[[int, str, int, str], int] | None:
     return rename
 
 
-def failure(error: OSError, path: str, *, root: str, writing: bool) -> EverkeptError:
+def translate_error(error: OSError, path: str, *, root: str, writing: bool) -> EverkeptError:
     """What a failed system call means to whoever asked for the path; without one, for the root."""
-    shown = visible(path or root)
+    shown = escape_name(path or root)
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(
@@ -328,12 +335,12 @@ def failure(error: OSError, path: str, *, root: str, writing: bool) -> EverkeptE
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return Refused(f'"{shown}" cannot be used: {reason}.')
     if error.errno == errno.EROFS or isinstance(error, PermissionError):
-        return _denied(error, shown, reason, writing)
+        return _build_denied_error(error, shown, reason, writing)
     return Unavailable(f'"{shown}" could not be {"written" if writing else "read"}: {reason}.')
 
 
-def _denied(error: OSError, shown: str, reason: str, writing: bool) -> EverkeptError:
-    if getattr(error, "winerror", None) == _IN_USE:
+def _build_denied_error(error: OSError, shown: str, reason: str, writing: bool) -> EverkeptError:
+    if getattr(error, "winerror", None) == _IN_USE_ERROR:
         return Unavailable(f'"{shown}" is used by another program.', hint="Close it there.")
     kind = ReadOnly if writing else Refused
     verb = "changed" if writing else "read"
@@ -343,7 +350,7 @@ def _denied(error: OSError, shown: str, reason: str, writing: bool) -> EverkeptE
     return kind(f'"{shown}" may not be {verb}: {reason}.', hint=hint)
 
 
-async def in_thread(
+async def run_in_thread(
     function: Callable[..., T], *arguments: Any, on_cancel: Callable[[], None] | None = None
 ) -> T:
     """Return a blocking function's result; the function has returned when this does.
@@ -359,45 +366,47 @@ async def in_thread(
     except asyncio.CancelledError:
         if on_cancel is not None:
             on_cancel()
-        await finished(work)
+        await wait_finished(work)
         raise
 
 
 # 14 bytes more than the name itself: `core/files.py` leaves room for 15.
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
-_LOCK = re.compile(r"\.everkept-[a-z0-9-]+(\.[0-9a-f]+)?\.lock")
+_TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_LOCK_FILE_NAME = re.compile(r"\.everkept-[a-z0-9-]+(\.[0-9a-f]+)?\.lock")
 LOCK_NAME = re.compile(r"[a-z0-9-]{1,40}")
-ABANDONED = 3600.0  # seconds after which nobody is still writing a temporary file
+ABANDONED_SECONDS = 3600.0  # seconds after which nobody is still writing a temporary file
 
 
-def temporary(name: str) -> str:
+def build_temporary_name(name: str) -> str:
     """Beside the file it becomes, so that one rename puts it in place."""
     return f".{name}.{secrets.token_hex(4)}.tmp"
 
 
-def lock_file(name: str, after: str | None = None) -> str:
+def build_lock_name(name: str, after: str | None = None) -> str:
     """Of a lock, or of the claim that follows the one with the token `after`."""
     return f".everkept-{name}.lock" if after is None else f".everkept-{name}.{after}.lock"
 
 
 def is_temporary(name: str) -> bool:
-    return _TEMPORARY.fullmatch(name) is not None
+    return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def is_working_file(name: str) -> bool:
-    return name[:1] == "." and (is_temporary(name) or _LOCK.fullmatch(name.lower()) is not None)
+    return name[:1] == "." and (
+        is_temporary(name) or _LOCK_FILE_NAME.fullmatch(name.lower()) is not None
+    )
 
 
-def reachable_parts(path: str) -> tuple[str, ...]:
+def split_reachable(path: str) -> tuple[str, ...]:
     """The parts of a path that a caller may use; Refused for the store's own files."""
-    parts = checked_path(path)
+    parts = parse_path(path)
     if own := next((part for part in parts if is_working_file(part)), None):
         raise Refused(f'"{own}" is a working file of the folder itself.', name=path)
     return parts
 
 
 @lru_cache(1)
-def this_machine() -> str:
+def get_machine_id() -> str:
     """Equal only where process numbers mean the same processes.
 
     Containers have numbers of their own and may share a host name, and numbers begin anew with
@@ -405,10 +414,10 @@ def this_machine() -> str:
     """
     import socket
 
-    return f"{socket.gethostname()}/{_numbering()}"
+    return f"{socket.gethostname()}/{_read_process_namespace()}"
 
 
-def _numbering() -> str:
+def _read_process_namespace() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot[:8]}-{Path('/proc/self/ns/pid').stat().st_ino:x}"
@@ -448,8 +457,8 @@ else:
         return True
 
 
-_MOST = 4096  # bytes of a lock file that are looked at
-_WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # as FAT answers
+_MAX_LOCK_BYTES = 4096  # bytes of a lock file that are looked at
+_NO_LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # as FAT answers
 
 
 class LocalLockFiles:
@@ -472,14 +481,14 @@ class LocalLockFiles:
 
     async def _run(self, step: Callable[..., T], name: str, *arguments: Any) -> T:
         path = os.path.join(self._root, name)  # noqa: PTH118
-        return await in_thread(self._translated, step, path, *arguments)
+        return await run_in_thread(self._run_translated, step, path, *arguments)
 
-    def _translated(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+    def _run_translated(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
         try:
             return step(path, *arguments)
         except OSError as error:
             # Nobody but us knows of the lock file: it is the folder that may not be changed.
-            raise failure(error, "", root=self._root, writing=True) from error
+            raise translate_error(error, "", root=self._root, writing=True) from error
 
 
 def _create(path: str, content: bytes) -> bool:
@@ -487,7 +496,7 @@ def _create(path: str, content: bytes) -> bool:
     if os.path.lexists(path):
         return False
     folder, name = os.path.split(path)
-    fresh = os.path.join(folder, temporary(name))  # noqa: PTH118
+    fresh = os.path.join(folder, build_temporary_name(name))  # noqa: PTH118
     try:
         _create_file(fresh, content)
     except FileNotFoundError:
@@ -501,7 +510,7 @@ def _create(path: str, content: bytes) -> bool:
 
 
 def _create_file(path: str, content: bytes) -> None:
-    file = retried(lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666))
+    file = retry_in_use(lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666))
     try:
         os.write(file, content)
     except OSError:
@@ -514,13 +523,13 @@ def _create_file(path: str, content: bytes) -> None:
 def _put_in_place(fresh: str, path: str, content: bytes) -> bool:
     try:
         if sys.platform == "win32":  # a rename replaces nothing there
-            retried(lambda: os.rename(fresh, path))  # noqa: PTH104
+            retry_in_use(lambda: os.rename(fresh, path))  # noqa: PTH104
         else:
             os.link(fresh, path)
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _WITHOUT_LINKS:
+        if error.errno not in _NO_LINK_ERRORS:
             raise
         return _create_exclusively(path, content)
     return True
@@ -544,18 +553,18 @@ def _read(path: str) -> tuple[bytes, int] | None:
             return None
         raise
     try:
-        return os.read(file, _MOST), os.fstat(file).st_mtime_ns
+        return os.read(file, _MAX_LOCK_BYTES), os.fstat(file).st_mtime_ns
     finally:
         os.close(file)
 
 
 def _rewrite(path: str, mark: bytes, content: bytes) -> bool:
     try:
-        file = retried(lambda: os.open(path, os.O_RDWR | NO_FOLLOW | NO_WAIT | BINARY))
+        file = retry_in_use(lambda: os.open(path, os.O_RDWR | NO_FOLLOW | NO_WAIT | BINARY))
     except FileNotFoundError:
         return False
     try:
-        if mark not in os.read(file, _MOST):
+        if mark not in os.read(file, _MAX_LOCK_BYTES):
             return False
         os.lseek(file, 0, os.SEEK_SET)
         os.write(file, content)
@@ -569,7 +578,7 @@ def _remove(path: str, mark: bytes) -> bool:
     if found is None or mark not in found[0]:
         return False
     try:
-        retried(lambda: os.unlink(path))  # noqa: PTH108
+        retry_in_use(lambda: os.unlink(path))  # noqa: PTH108
     except FileNotFoundError:
         return False
     return True

@@ -18,7 +18,7 @@ another may have taken over, and its living lock would be what is removed.
 
 What no lock file can give: a holder that sleeps past its lease, as a closed laptop does, wakes up
 without the lock. So a lease is renewed in time, and each change under a lock is preceded by
-`Locks.assure`, which refuses once the lease is lost.
+`ensure_held`, which refuses once the lease is lost.
 """
 
 import asyncio
@@ -37,19 +37,29 @@ from typing import Any, Protocol, TypeVar, cast
 
 from everkept.core import times
 from everkept.core.files import FileWork
-from everkept.core.runtime import driven, finished
+from everkept.core.runtime import run_without_loop, wait_finished
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
-from everkept.files.disk import LOCK_NAME, in_thread, is_running, lock_file, this_machine
+from everkept.files.disk import (
+    LOCK_NAME,
+    build_lock_name,
+    get_machine_id,
+    is_running,
+    run_in_thread,
+)
 from everkept.values import Value
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-_SECOND = 1_000_000  # microseconds
-_RENEWALS = 3  # in the time of a lease, so that one may fail
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.001, 0.02, 1.5  # seconds, seconds, factor
-_SKEW = 300.0  # seconds by which the clocks of two machines may differ
+_SECOND_MICROSECONDS = 1_000_000  # microseconds
+_RENEWALS_PER_LEASE = 3  # in the time of a lease, so that one may fail
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, _PAUSE_GROWTH = (
+    0.001,
+    0.02,
+    1.5,
+)  # seconds, seconds, factor
+_CLOCK_SKEW_SECONDS = 300.0  # seconds by which the clocks of two machines may differ
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -79,30 +89,30 @@ class LockFiles(Protocol):
         ...
 
 
-class Timer(Protocol):
+class LeaseTimer(Protocol):
     """Something that will be called, unless it is cancelled before."""
 
     def cancel(self) -> None: ...
 
 
-def _call_later(seconds: float, function: Callable[[], None]) -> Timer:
+def _call_later(seconds: float, function: Callable[[], None]) -> LeaseTimer:
     return asyncio.get_running_loop().call_later(seconds, function)
 
 
-class Terms(Value):
+class LockTerms(Value):
     """How long a lock lasts and is waited for, in seconds, and what the world around it says."""
 
     lease: float = 30.0
     patience: float = 20.0
-    now: Clock = times.now
+    now: Clock = times.read_clock
     elapsed: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    call_later: Callable[[float, Callable[[], None]], Timer] = _call_later
+    call_later: Callable[[float, Callable[[], None]], LeaseTimer] = _call_later
     pid: Callable[[], int] = os.getpid
     is_running: Callable[[int], bool] = is_running
 
 
-class Claim(Value):
+class LockClaim(Value):
     """A claim to a lock; what cannot be read has an owner and an end that nobody knows."""
 
     file: str
@@ -119,19 +129,19 @@ class Claim(Value):
         return f"process {self.pid} on {self.machine.partition('/')[0]}"
 
 
-def claim_of(file: str, content: bytes, modified_at: int) -> Claim:
+def parse_claim(file: str, content: bytes, modified_at: int) -> LockClaim:
     try:
         said = cast("dict[str, Any]", json.loads(content))
         machine, pid, token, until = (said[key] for key in ("machine", "pid", "token", "until"))
         if _TOKEN.fullmatch(token):
-            return Claim(file, content, token, str(machine), int(pid), int(until))
+            return LockClaim(file, content, token, str(machine), int(pid), int(until))
     except (ValueError, TypeError, KeyError):
         pass
     # Its maker has not written yet, or died before: the time tells it from later such files.
-    return Claim(file, content, f"{modified_at:x}")
+    return LockClaim(file, content, f"{modified_at:x}")
 
 
-def time_to_watch(until: int | None, now: int, lease: float) -> float:
+def compute_watch_seconds(until: int | None, now: int, lease: float) -> float:
     """How many seconds a claim must stay as it is before its holder counts as dead.
 
     Clocks of two machines differ, so the end that a holder wrote is not enough: one that lives
@@ -139,18 +149,22 @@ def time_to_watch(until: int | None, now: int, lease: float) -> float:
     """
     if until is None or now < until:
         return lease
-    return lease / _RENEWALS if now < until + _SKEW * _SECOND else 0.0
+    return (
+        lease / _RENEWALS_PER_LEASE
+        if now < until + _CLOCK_SKEW_SECONDS * _SECOND_MICROSECONDS
+        else 0.0
+    )
 
 
-class Lease:
+class LockLease:
     """A lock that is held, from `hold` on. It is made on the event loop, which renews it.
 
     Its work may be done in a thread. That thread also ends the lease, unless a renewal has begun.
     """
 
-    def __init__(self, files: LockFiles, name: str, terms: Terms) -> None:
+    def __init__(self, files: LockFiles, name: str, terms: LockTerms) -> None:
         self._files, self._name, self._terms = files, name, terms
-        self._chain: tuple[Claim, ...] = ()
+        self._chain: tuple[LockClaim, ...] = ()
         self._until = 0
         self._ended = False
         self._lost = False
@@ -163,18 +177,18 @@ class Lease:
     def is_held(self) -> bool:
         return bool(self._chain) and not self._ended
 
-    def hold(self, chain: tuple[Claim, ...]) -> None:
+    def hold(self, chain: tuple[LockClaim, ...]) -> None:
         self._until = chain[-1].until or 0
         self._chain = chain
 
     def cancel_timer(self) -> None:
         self._timer.cancel()
 
-    async def assure(self) -> None:
+    async def ensure_held(self) -> None:
         """Raises StoreBusy when the lock is lost; asks the folder only when a renewal is late."""
         if self._ended:
             return
-        if not self._lost and self._terms.now() >= self._until - self._half():
+        if not self._lost and self._terms.now() >= self._until - self._compute_half():
             await self._renew()
         if self._lost:
             raise StoreBusy(
@@ -190,17 +204,17 @@ class Lease:
         if self._renewal is not None:
             await self._renewal
             self.cancel_timer()
-        await self._let_go()
+        await self._release()
 
     async def end_in_thread(self) -> None:
         """As `end`; a lease whose renewal has begun is left to the event loop."""
         if self._first.acquire(blocking=False):
-            await self._let_go()
+            await self._release()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         try:
             if self._terms.now() >= self._until:
-                await self.assure()
+                await self.ensure_held()
         finally:
             self._ended = True
             if not self._lost:
@@ -209,64 +223,66 @@ class Lease:
     async def _remove(self) -> None:
         try:
             for claim in self._chain:  # the first file first: see 3 above
-                await self._files.remove(claim.file, _mark(claim))
+                await self._files.remove(claim.file, _get_mark(claim))
         except EverkeptError as error:
             # The work is done, and it would be wrong to call it failed.
             log.warning("a lock could not be removed and will run out: %s", error)
 
-    def _half(self) -> int:
-        return int(self._terms.lease / 2 * _SECOND)
+    def _compute_half(self) -> int:
+        return int(self._terms.lease / 2 * _SECOND_MICROSECONDS)
 
-    def _set_timer(self) -> Timer:
+    def _set_timer(self) -> LeaseTimer:
         # Most locks are let go long before; a timer costs them less than a task that waits.
-        return self._terms.call_later(self._terms.lease / _RENEWALS, self._begin_renewal)
+        return self._terms.call_later(self._terms.lease / _RENEWALS_PER_LEASE, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
         if not self._chain:
             self._timer = self._set_timer()
         elif self._renewal is not None or self._first.acquire(blocking=False):
-            self._renewal = asyncio.create_task(self._keep())
+            self._renewal = asyncio.create_task(self._keep_renewing())
 
-    async def _keep(self) -> None:
-        with suppress(EverkeptError):  # tried again; when it is too late, `assure` says so
+    async def _keep_renewing(self) -> None:
+        with suppress(EverkeptError):  # tried again; when it is too late, `ensure_held` says so
             await self._renew()
         if not self._lost:
             self._timer = self._set_timer()
 
     async def _renew(self) -> None:
         claim = self._chain[-1]
-        content, until = _written(claim.token, self._terms)
-        rewritten = await self._files.rewrite(claim.file, _mark(claim), content)
-        if not rewritten or await self._files.read(lock_file(self._name, claim.token)):
+        content, until = _encode_claim(claim.token, self._terms)
+        rewritten = await self._files.rewrite(claim.file, _get_mark(claim), content)
+        if not rewritten or await self._files.read(build_lock_name(self._name, claim.token)):
             self._lost = True
         else:
             self._until = until
 
 
-_held: ContextVar[tuple[tuple["Locks", str, Lease], ...]] = ContextVar("held", default=())
+_held_locks: ContextVar[tuple[tuple["FolderLocks", str, LockLease], ...]] = ContextVar(
+    "held", default=()
+)
 
 
-class _NotFree(Exception):
+class _LockTaken(Exception):
     """Another process holds the lock."""
 
 
-class Locks:
+class FolderLocks:
     """The locks of one folder. Tasks of this process wait for each other in the order they came."""
 
-    def __init__(self, files: LockFiles, address: str, terms: Terms = Terms()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, files: LockFiles, address: str, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
         self._files, self._address, self._terms = files, address, terms
         self._gates: dict[str, asyncio.Lock] = {}
         self._watched: dict[str, tuple[bytes, float]] = {}
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         _check_name(name)
-        return self._locked(name)
+        return self._hold_lock(name)
 
-    async def assure(self) -> None:
+    async def ensure_held(self) -> None:
         """Raises StoreBusy when the caller has lost a lock of this folder that it still uses."""
-        for locks, _, lease in _held.get():
+        for locks, _, lease in _held_locks.get():
             if locks is self:
-                await lease.assure()
+                await lease.ensure_held()
 
     async def run_in_thread(self, name: str, work: FileWork[T], undo: FileWork[None] | None) -> T:
         """Run `work` under a lock, and `undo` if the caller is canceled before its end.
@@ -283,146 +299,152 @@ class Locks:
                 await undo()
             return done
 
-        async with self._turn(name) as lease:
+        async with self._wait_turn(name) as lease:
             context = copy_context()  # other locks that the caller holds are in it
-            free = self._do_if_free(name, lease, do)
+            free = self._run_if_free(name, lease, do)
             try:
-                return await in_thread(lambda: context.run(driven, free), on_cancel=canceled.set)
-            except _NotFree:
-                self._hold(lease, await self._taken(name))
-            held = self._do_held(name, lease, do)
-            return await in_thread(lambda: context.run(driven, held), on_cancel=canceled.set)
+                return await run_in_thread(
+                    lambda: context.run(run_without_loop, free), on_cancel=canceled.set
+                )
+            except _LockTaken:
+                self._hold(lease, await self._acquire(name))
+            held = self._run_held(name, lease, do)
+            return await run_in_thread(
+                lambda: context.run(run_without_loop, held), on_cancel=canceled.set
+            )
 
-    async def _do_if_free(self, name: str, lease: Lease, work: FileWork[T]) -> T:
-        chain = await self._begun(name, secrets.token_hex(16))
+    async def _run_if_free(self, name: str, lease: LockLease, work: FileWork[T]) -> T:
+        chain = await self._try_begin(name, secrets.token_hex(16))
         if chain is None:
-            raise _NotFree
+            raise _LockTaken
         self._hold(lease, chain)
         try:
-            return await self._do_held(name, lease, work)
+            return await self._run_held(name, lease, work)
         finally:
             await lease.end_in_thread()
 
-    async def _do_held(self, name: str, lease: Lease, work: FileWork[T]) -> T:
-        _held.set((*_held.get(), (self, name, lease)))  # in the copied context of one thread call
+    async def _run_held(self, name: str, lease: LockLease, work: FileWork[T]) -> T:
+        _held_locks.set(
+            (*_held_locks.get(), (self, name, lease))
+        )  # in the copied context of one thread call
         return await work()
 
     @asynccontextmanager
-    async def _locked(self, name: str) -> AsyncGenerator[None, None]:
-        async with self._turn(name) as lease:
-            self._hold(lease, await self._taken(name))
-            before = _held.set((*_held.get(), (self, name, lease)))
+    async def _hold_lock(self, name: str) -> AsyncGenerator[None, None]:
+        async with self._wait_turn(name) as lease:
+            self._hold(lease, await self._acquire(name))
+            before = _held_locks.set((*_held_locks.get(), (self, name, lease)))
             try:
                 yield
             finally:
-                _held.reset(before)
+                _held_locks.reset(before)
 
     @asynccontextmanager
-    async def _turn(self, name: str) -> AsyncGenerator[Lease, None]:
+    async def _wait_turn(self, name: str) -> AsyncGenerator[LockLease, None]:
         """A lease to be filled, once all tasks that came before have ended theirs."""
         self._refuse_twice(name)
         gate = self._gates.setdefault(name, asyncio.Lock())
-        await self._pass(gate, name)
+        await self._pass_gate(gate, name)
         try:
-            lease = Lease(self._files, name, self._terms)
+            lease = LockLease(self._files, name, self._terms)
             try:
                 yield lease
             finally:
                 lease.cancel_timer()
                 if lease.is_held:
-                    await finished(lease.end())
+                    await wait_finished(lease.end())
         finally:
             gate.release()
 
     def _refuse_twice(self, name: str) -> None:
         # It would wait for itself until its patience is over.
-        for locks, held, lease in _held.get():
+        for locks, held, lease in _held_locks.get():
             if locks is self and held == name and lease.taker is asyncio.current_task():
                 raise RuntimeError(f"the lock {name} is taken by this task already")
 
-    async def _pass(self, gate: asyncio.Lock, name: str) -> None:
+    async def _pass_gate(self, gate: asyncio.Lock, name: str) -> None:
         try:
             async with asyncio.timeout(self._terms.patience):
                 await gate.acquire()
         except TimeoutError:
-            raise self._busy(name, "another call of this server") from None
+            raise self._build_busy_error(name, "another call of this server") from None
 
-    async def _taken(self, name: str) -> tuple[Claim, ...]:
+    async def _acquire(self, name: str) -> tuple[LockClaim, ...]:
         deadline = self._terms.elapsed() + self._terms.patience
         token = secrets.token_hex(16)
-        pauses = _pauses()
+        pauses = _iterate_pauses()
         while True:
-            if chain := await self._begun(name, token):
+            if chain := await self._try_begin(name, token):
                 return chain
-            found = await self._chain(name)
+            found = await self._read_chain(name)
             if found and self._is_over(found[-1]):
-                if chain := await self._continued(name, found, token):
+                if chain := await self._try_continue(name, found, token):
                     return chain
                 token = secrets.token_hex(16)
             elif self._terms.elapsed() >= deadline:
-                raise self._busy(name, found[-1].owner if found else "nobody for long")
+                raise self._build_busy_error(name, found[-1].owner if found else "nobody for long")
             await self._terms.sleep(next(pauses))
 
-    def _hold(self, lease: Lease, chain: tuple[Claim, ...]) -> None:
+    def _hold(self, lease: LockLease, chain: tuple[LockClaim, ...]) -> None:
         for claim in chain:
             self._watched.pop(claim.file, None)
         lease.hold(chain)
 
-    async def _begun(self, name: str, token: str) -> tuple[Claim, ...] | None:
-        claim = _claim(lock_file(name), token, self._terms)
-        return (claim,) if await self._created(claim) else None
+    async def _try_begin(self, name: str, token: str) -> tuple[LockClaim, ...] | None:
+        claim = _build_claim(build_lock_name(name), token, self._terms)
+        return (claim,) if await self._create_claim(claim) else None
 
-    async def _continued(
-        self, name: str, chain: tuple[Claim, ...], token: str
-    ) -> tuple[Claim, ...] | None:
-        claim = _claim(lock_file(name, chain[-1].token), token, self._terms)
-        if not await self._created(claim):
+    async def _try_continue(
+        self, name: str, chain: tuple[LockClaim, ...], token: str
+    ) -> tuple[LockClaim, ...] | None:
+        claim = _build_claim(build_lock_name(name, chain[-1].token), token, self._terms)
+        if not await self._create_claim(claim):
             return None
-        extended: tuple[Claim, ...] = ()
+        extended: tuple[LockClaim, ...] = ()
         wanted = [*(before.token for before in chain), token]
         try:
-            extended = await self._chain(name)
+            extended = await self._read_chain(name)
         finally:
             holds = [found.token for found in extended] == wanted
             if not holds:
-                await finished(self._files.remove(claim.file, _mark(claim)))
+                await wait_finished(self._files.remove(claim.file, _get_mark(claim)))
         return extended if holds else None
 
-    async def _created(self, claim: Claim) -> bool:
+    async def _create_claim(self, claim: LockClaim) -> bool:
         try:
             return await self._files.create(claim.file, claim.content)
         except asyncio.CancelledError:
-            await finished(self._files.remove(claim.file, _mark(claim)))
+            await wait_finished(self._files.remove(claim.file, _get_mark(claim)))
             raise
 
-    async def _chain(self, name: str) -> tuple[Claim, ...]:
+    async def _read_chain(self, name: str) -> tuple[LockClaim, ...]:
         """From the first claim to the one that holds, or to the last of those that are over."""
-        chain: list[Claim] = []
-        file = lock_file(name)
+        chain: list[LockClaim] = []
+        file = build_lock_name(name)
         while found := await self._files.read(file):
-            claim = claim_of(file, *found)
+            claim = parse_claim(file, *found)
             chain.append(claim)
             if not self._is_over(claim):
                 break
-            file = lock_file(name, claim.token)
+            file = build_lock_name(name, claim.token)
         return tuple(chain)
 
-    def _is_over(self, claim: Claim) -> bool:
+    def _is_over(self, claim: LockClaim) -> bool:
         elapsed = self._terms.elapsed()
         content, since = self._watched.get(claim.file, (None, elapsed))
         if content != claim.content:
             since = elapsed
             self._watched[claim.file] = (claim.content, since)
-        needed = time_to_watch(claim.until, self._terms.now(), self._terms.lease)
+        needed = compute_watch_seconds(claim.until, self._terms.now(), self._terms.lease)
         return self._has_died(claim) or elapsed - since >= needed
 
-    def _has_died(self, claim: Claim) -> bool:
+    def _has_died(self, claim: LockClaim) -> bool:
         """Known at once on one machine; a pid that was given anew is found out by the lease."""
-        if claim.pid is None or claim.machine != this_machine():
+        if claim.pid is None or claim.machine != get_machine_id():
             return False
         return not self._terms.is_running(claim.pid)
 
-    def _busy(self, name: str, holder: str) -> StoreBusy:
+    def _build_busy_error(self, name: str, holder: str) -> StoreBusy:
         return StoreBusy(
             f'The lock "{name}" of {self._address} is held by {holder};'
             f" waited {self._terms.patience:g} seconds.",
@@ -438,26 +460,31 @@ def _check_name(name: str) -> None:
         raise InvalidInput(f'"{name}" is no name of a lock: a-z, 0-9 and - make one.')
 
 
-def _claim(file: str, token: str, terms: Terms) -> Claim:
-    content, until = _written(token, terms)
-    return Claim(file, content, token, this_machine(), terms.pid(), until)
+def _build_claim(file: str, token: str, terms: LockTerms) -> LockClaim:
+    content, until = _encode_claim(token, terms)
+    return LockClaim(file, content, token, get_machine_id(), terms.pid(), until)
 
 
-def _written(token: str, terms: Terms) -> tuple[bytes, int]:
+def _encode_claim(token: str, terms: LockTerms) -> tuple[bytes, int]:
     """Always of one length for one token: a renewal is written over it in place."""
-    until = terms.now() + int(terms.lease * _SECOND)
-    said = {"machine": this_machine(), "pid": terms.pid(), "token": token, "until": f"{until:020}"}
+    until = terms.now() + int(terms.lease * _SECOND_MICROSECONDS)
+    said = {
+        "machine": get_machine_id(),
+        "pid": terms.pid(),
+        "token": token,
+        "until": f"{until:020}",
+    }
     return json.dumps(said).encode(), until
 
 
-def _mark(claim: Claim) -> bytes:
+def _get_mark(claim: LockClaim) -> bytes:
     """What only this claim holds; nothing, where its maker died before writing."""
     return claim.token.encode() if claim.machine is not None else b""
 
 
-def _pauses() -> Iterator[float]:
+def _iterate_pauses() -> Iterator[float]:
     """Short at first, since most locks are held for a millisecond."""
-    longest = _FIRST_PAUSE
+    longest = _FIRST_PAUSE_SECONDS
     while True:
         yield longest * (0.5 + random.random() / 2)
-        longest = min(longest * _GROWTH, _LONGEST_PAUSE)
+        longest = min(longest * _PAUSE_GROWTH, _MAX_PAUSE_SECONDS)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from everkept.core.disk import sync, sync_folder
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -21,28 +21,28 @@ from everkept.errors import (
     NotFound,
     ReadOnly,
     Refused,
-    visible,
+    escape_name,
 )
 from everkept.files import disk
 from everkept.files.disk import (
-    ABANDONED,
+    ABANDONED_SECONDS,
     BINARY,
     NO_FOLLOW,
     NO_WAIT,
+    DiskEntry,
     LocalLockFiles,
-    Spot,
-    in_thread,
+    build_temporary_name,
     is_temporary,
     is_working_file,
-    reachable_parts,
-    spot,
-    temporary,
+    open_entry,
+    run_in_thread,
+    split_reachable,
 )
-from everkept.files.lease_lock import Locks, Terms
+from everkept.files.lease_lock import FolderLocks, LockTerms
 
 T = TypeVar("T")
-Parts = tuple[str, ...]
-Infos = list[FileInfo]  # inside the class `list` is the method
+PathParts = tuple[str, ...]
+FileInfos = list[FileInfo]  # inside the class `list` is the method
 
 
 class LocalFiles:
@@ -52,11 +52,11 @@ class LocalFiles:
     the link itself.
     """
 
-    def __init__(self, folder: Path, *, terms: Terms = Terms()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, folder: Path, *, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
         self._folder = folder
         self._root = str(folder)
-        self._locks = Locks(LocalLockFiles(folder), self._root, terms)
-        self._swept: set[Parts] = set()
+        self._locks = FolderLocks(LocalLockFiles(folder), self._root, terms)
+        self._swept: set[PathParts] = set()
 
     @property
     def address(self) -> str:
@@ -67,46 +67,46 @@ class LocalFiles:
         return False
 
     async def read(self, path: str, *, start: int = 0) -> bytes:
-        return await self._asked(self._read, path, _named(path), start)
+        return await self._run_read(self._read, path, _parse_path(path), start)
 
     async def write(self, path: str, data: bytes) -> None:
         await self.write_all({path: data})
 
     async def write_all(self, contents: Mapping[str, bytes]) -> None:
-        files = [(path, _named(path), data) for path, data in contents.items()]
-        await self._locks.assure()
-        await in_thread(self._write_files, files)
+        files = [(path, _parse_path(path), data) for path, data in contents.items()]
+        await self._locks.ensure_held()
+        await run_in_thread(self._write_files, files)
 
     async def append(self, path: str, data: bytes) -> None:
-        await self._changed(self._append, path, _named(path), data)
+        await self._run_change(self._append, path, _parse_path(path), data)
 
-    async def info(self, path: str = "") -> FileInfo | None:
+    async def read_info(self, path: str = "") -> FileInfo | None:
         try:
-            return await self._asked(self._info, path, reachable_parts(path))
+            return await self._run_read(self._read_info, path, split_reachable(path))
         except NotFound:
             return None
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         try:
-            return await self._asked(self._list, folder, reachable_parts(folder))
+            return await self._run_read(self._list, folder, split_reachable(folder))
         except NotFound:
             raise NotFound("folder", folder or self._root) from None
 
     async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
         try:
-            return await self._asked(self._survey, folder, reachable_parts(folder), with_newest)
+            return await self._run_read(self._survey, folder, split_reachable(folder), with_newest)
         except NotFound:
             raise NotFound("folder", folder or self._root) from None
 
     async def remove(self, path: str) -> None:
         with suppress(NotFound):
-            await self._changed(self._remove, path, _named(path))
+            await self._run_change(self._remove, path, _parse_path(path))
 
     async def rename(self, path: str, to: str) -> None:
-        await self._changed(self._rename, path, _named(path), _named(to))
+        await self._run_change(self._rename, path, _parse_path(path), _parse_path(to))
 
     async def make_folder(self, path: str = "") -> None:
-        await self._changed(self._make_folder, path, reachable_parts(path))
+        await self._run_change(self._make_folder, path, split_reachable(path))
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.lock(name)
@@ -116,58 +116,62 @@ class LocalFiles:
             return [await work() for work in works]
 
         context, run = copy_context(), run_in_turn()
-        return await in_thread(lambda: context.run(driven, run))
+        return await run_in_thread(lambda: context.run(run_without_loop, run))
 
     async def run_locked(
         self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         return await self._locks.run_in_thread(name, work, undo)
 
-    async def _asked(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
-        return await in_thread(self._translated, step, path, False, *arguments)
+    async def _run_read(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+        return await run_in_thread(self._run_translated, step, path, False, *arguments)
 
-    async def _changed(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
-        await self._locks.assure()
-        return await in_thread(self._translated, step, path, True, *arguments)
+    async def _run_change(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+        await self._locks.ensure_held()
+        return await run_in_thread(self._run_translated, step, path, True, *arguments)
 
-    def _translated(self, step: Callable[..., T], path: str, writing: bool, *arguments: Any) -> T:
+    def _run_translated(
+        self, step: Callable[..., T], path: str, writing: bool, *arguments: Any
+    ) -> T:
         try:
             return step(*arguments)
         except OSError as error:
-            raise disk.failure(error, path, root=self._root, writing=writing) from error
+            raise disk.translate_error(error, path, root=self._root, writing=writing) from error
 
-    def _read(self, parts: Parts, start: int) -> bytes:
+    def _read(self, parts: PathParts, start: int) -> bytes:
         with (
-            spot(self._root, parts) as where,
-            _opened(where, os.O_RDONLY | NO_WAIT) as file,
+            open_entry(self._root, parts) as where,
+            _open_file(where, os.O_RDONLY | NO_WAIT) as file,
             open(file, "rb", buffering=0, closefd=False) as reader,
         ):
             reader.seek(start)
             return reader.read()
 
-    def _write_files(self, files: Sequence[tuple[str, Parts, bytes]]) -> None:
+    def _write_files(self, files: Sequence[tuple[str, PathParts, bytes]]) -> None:
         """Flush all drafts before the first is put in place, then each folder once.
 
         The disk flushes them together, and a lack of disk space changes nothing.
         """
         drafts: dict[str, _Draft] = {}
-        folders: dict[Parts, int | None] = {}
+        folders: dict[PathParts, int | None] = {}
         with ExitStack() as stack:
             for path, parts, data in files:
-                draft = stack.enter_context(self._drafted(path, parts, data))
+                draft = stack.enter_context(self._open_draft(path, parts, data))
                 drafts[path] = draft
                 folders[(draft.where.target or parts)[:-1]] = draft.where.folder
             for path, draft in drafts.items():
-                self._translated(draft.flush, path, True)
+                self._run_translated(draft.flush, path, True)
             for path, draft in drafts.items():
-                self._translated(draft.put_in_place, path, True)
+                self._run_translated(draft.put_in_place, path, True)
             for folder in folders.values():
                 sync_folder(folder)
 
     @contextmanager
-    def _drafted(self, path: str, parts: Parts, data: bytes) -> "Generator[_Draft, None, None]":
+    def _open_draft(
+        self, path: str, parts: PathParts, data: bytes
+    ) -> "Generator[_Draft, None, None]":
         try:
-            with spot(self._root, parts, make=True) as where:
+            with open_entry(self._root, parts, make=True) as where:
                 self._sweep(parts[:-1], where)
                 _check_writable(where)
                 draft = _Draft(where)
@@ -177,13 +181,13 @@ class LocalFiles:
                 finally:
                     draft.discard()
         except OSError as error:
-            raise disk.failure(error, path, root=self._root, writing=True) from error
+            raise disk.translate_error(error, path, root=self._root, writing=True) from error
 
-    def _append(self, parts: Parts, data: bytes) -> None:
-        with spot(self._root, parts, make=True) as where:
+    def _append(self, parts: PathParts, data: bytes) -> None:
+        with open_entry(self._root, parts, make=True) as where:
             _check_writable(where)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_WAIT
-            with _opened(where, flags) as file:
+            with _open_file(where, flags) as file:
                 before = os.fstat(file).st_size
                 try:
                     _write_all(file, data)
@@ -191,12 +195,12 @@ class LocalFiles:
                     os.ftruncate(file, before)  # no room for all of it: none of it
                     raise
 
-    def _info(self, parts: Parts) -> FileInfo | None:
-        with spot(self._root, parts) as where:
+    def _read_info(self, parts: PathParts) -> FileInfo | None:
+        with open_entry(self._root, parts) as where:
             target = None if where.target is None else "/".join(where.target)
-            return _described("/".join(parts), where.found, target)
+            return _build_info("/".join(parts), where.found, target)
 
-    def _list(self, parts: Parts) -> Infos:
+    def _list(self, parts: PathParts) -> FileInfos:
         prefix = "".join(f"{part}/" for part in parts)
         found: list[FileInfo] = []
         with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
@@ -206,9 +210,9 @@ class LocalFiles:
                     continue
                 try:
                     if entry.is_symlink():
-                        info = self._linked((*parts, name))
+                        info = self._read_link_info((*parts, name))
                     else:
-                        info = _described(prefix + name, entry.stat(follow_symlinks=False))
+                        info = _build_info(prefix + name, entry.stat(follow_symlinks=False))
                 except FileNotFoundError:  # gone since it was listed
                     continue
                 if info:
@@ -216,7 +220,7 @@ class LocalFiles:
         found.sort(key=attrgetter("path"))
         return found
 
-    def _survey(self, parts: Parts, with_newest: bool) -> FolderSurvey:
+    def _survey(self, parts: PathParts, with_newest: bool) -> FolderSurvey:
         files: list[str] = []
         folders: list[str] = []
         links: dict[str, str] = {}
@@ -231,7 +235,7 @@ class LocalFiles:
                 if not is_name(name):
                     place = unreachable
                 elif entry.is_symlink():
-                    info = self._linked((*parts, name))
+                    info = self._read_link_info((*parts, name))
                     place = unreachable if info is None else folders if info.is_folder else files
                     if info:
                         links[name] = info.target or ""
@@ -241,7 +245,7 @@ class LocalFiles:
                     place = folders if entry.is_dir(follow_symlinks=False) else unreachable
                 if with_newest and place is not unreachable and name[0] != ".":
                     try:
-                        changed_at = info.modified_at if info else _changed_at(entry)
+                        changed_at = info.modified_at if info else _get_change_time(entry)
                     except FileNotFoundError:  # gone since it was listed
                         continue
                     newest = max(newest, changed_at)
@@ -250,87 +254,87 @@ class LocalFiles:
             names.sort()
         return FolderSurvey(files, folders, links, unreachable, newest or None)
 
-    def _linked(self, parts: Parts) -> FileInfo | None:
+    def _read_link_info(self, parts: PathParts) -> FileInfo | None:
         """What cannot be reached is no entry, nor is a folder inside itself."""
         with suppress(EverkeptError):
-            target = disk.inside(self._root, parts)
-            here = disk.inside(self._root, parts[:-1])
-            return None if here[: len(target)] == target else self._info(parts)
+            target = disk.resolve_inside(self._root, parts)
+            here = disk.resolve_inside(self._root, parts[:-1])
+            return None if here[: len(target)] == target else self._read_info(parts)
         return None
 
-    def _remove(self, parts: Parts) -> None:
-        with _existing(self._root, parts) as where:
+    def _remove(self, parts: PathParts) -> None:
+        with _open_existing(self._root, parts) as where:
             if not where.is_folder:
-                disk.retried(lambda: os.unlink(where.name, dir_fd=where.folder))
+                disk.retry_in_use(lambda: os.unlink(where.name, dir_fd=where.folder))
             else:
                 # Out of sight in one step, since what is in it goes one by one.
-                hidden = where.beside(temporary("removed"))
+                hidden = where.with_name(build_temporary_name("removed"))
                 disk.rename_over(where, hidden)
                 shutil.rmtree(hidden.name, dir_fd=hidden.folder)
             sync_folder(where.folder)
 
-    def _rename(self, parts: Parts, to: Parts) -> None:
+    def _rename(self, parts: PathParts, to: PathParts) -> None:
         if to[: len(parts)] == parts and to != parts:
-            shown = visible("/".join(parts))
+            shown = escape_name("/".join(parts))
             raise InvalidInput(f'"{shown}" cannot be moved into itself.', argument="to")
-        with _existing(self._root, parts) as source:
+        with _open_existing(self._root, parts) as source:
             try:
-                with self._target(parts, to) as target:
+                with self._open_target(parts, to) as target:
                     move = disk.rename_over if _is_respelled(source, target) else disk.rename_new
                     move(source, target)
                     sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 raise Conflict(
-                    f'"{visible("/".join(to))}", or a file on the way, exists.'
+                    f'"{escape_name("/".join(to))}", or a file on the way, exists.'
                 ) from None
             sync_folder(source.folder)
 
     @contextmanager
-    def _target(self, parts: Parts, to: Parts) -> Generator[Spot, None, None]:
+    def _open_target(self, parts: PathParts, to: PathParts) -> Generator[DiskEntry, None, None]:
         """With its name as it is to be, though a folder may not tell it from what it was."""
         if parts[:-1] == to[:-1] and parts[-1].casefold() == to[-1].casefold():
-            with spot(self._root, parts, follow=False) as source:
-                target = source.beside(to[-1])
-                yield Spot(target.name, target.folder, disk.status(target))
+            with open_entry(self._root, parts, follow=False) as source:
+                target = source.with_name(to[-1])
+                yield DiskEntry(target.name, target.folder, disk.read_status(target))
         else:
-            with spot(self._root, to, make=True, follow=False) as target:
+            with open_entry(self._root, to, make=True, follow=False) as target:
                 yield target
 
-    def _make_folder(self, parts: Parts) -> None:
+    def _make_folder(self, parts: PathParts) -> None:
         if not parts:
             disk.make_folders(self._root)
             return
-        with spot(self._root, parts, make=True) as where:
+        with open_entry(self._root, parts, make=True) as where:
             if where.found is None:
                 os.mkdir(where.name, dir_fd=where.folder)
                 sync_folder(where.folder)
             elif not where.is_folder:
-                raise Conflict(f'"{visible("/".join(parts))}" is a file, not a folder.')
+                raise Conflict(f'"{escape_name("/".join(parts))}" is a file, not a folder.')
 
-    def _sweep(self, parts: Parts, where: Spot) -> None:
+    def _sweep(self, parts: PathParts, where: DiskEntry) -> None:
         """Removes what writers left that died, once for each folder."""
         if parts in self._swept:
             return
         self._swept.add(parts)
         folder = where.folder if where.folder is not None else str(Path(where.name).parent)
-        for entry in disk.scanned(folder):
+        for entry in disk.scan_folder(folder):
             if is_temporary(entry.name):
                 with suppress(OSError):
-                    _sweep_away(entry, where.beside(entry.name))
+                    _sweep_entry(entry, where.with_name(entry.name))
 
 
-def _named(path: str) -> Parts:
-    parts = reachable_parts(path)
+def _parse_path(path: str) -> PathParts:
+    parts = split_reachable(path)
     if not parts:
         raise Refused("A name is needed: the folder itself is neither a file nor to be removed.")
     return parts
 
 
 @contextmanager
-def _existing(root: str, parts: Parts) -> Generator[Spot, None, None]:
+def _open_existing(root: str, parts: PathParts) -> Generator[DiskEntry, None, None]:
     """A file, a folder or a link itself; NotFound without it, whatever is on the way."""
     try:
-        with spot(root, parts, follow=False) as where:
+        with open_entry(root, parts, follow=False) as where:
             if where.found is not None:
                 yield where
                 return
@@ -340,22 +344,22 @@ def _existing(root: str, parts: Parts) -> Generator[Spot, None, None]:
 
 
 @contextmanager
-def _opened(where: Spot, flags: int) -> Generator[int, None, None]:
+def _open_file(where: DiskEntry, flags: int) -> Generator[int, None, None]:
     file = os.open(where.name, flags | NO_FOLLOW | BINARY, 0o666, dir_fd=where.folder)
     try:
         mode = os.fstat(file).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError
         if not stat.S_ISREG(mode):
-            raise Refused(f'"{visible(Path(where.name).name)}" is no ordinary file.')
+            raise Refused(f'"{escape_name(Path(where.name).name)}" is no ordinary file.')
         yield file
     finally:
         os.close(file)
 
 
 @contextmanager
-def _open_folder(root: str, parts: Parts) -> Generator[int | str, None, None]:
-    with spot(root, parts) as where:
+def _open_folder(root: str, parts: PathParts) -> Generator[int | str, None, None]:
+    with open_entry(root, parts) as where:
         if not where.is_folder:
             raise NotADirectoryError
         if where.folder is None:
@@ -369,10 +373,10 @@ def _open_folder(root: str, parts: Parts) -> Generator[int | str, None, None]:
             os.close(folder)
 
 
-def _check_writable(where: Spot) -> None:
+def _check_writable(where: DiskEntry) -> None:
     if where.found is None:
         return
-    name = visible(Path(where.name).name)
+    name = escape_name(Path(where.name).name)
     if where.is_folder:
         raise Conflict(f'"{name}" is a folder, not a file.')
     if not stat.S_ISREG(where.found.st_mode):
@@ -382,19 +386,19 @@ def _check_writable(where: Spot) -> None:
         raise ReadOnly(f'"{name}" may not be changed: it is write-protected.')
 
 
-def _unused(where: Spot) -> Spot:
+def _find_unused(where: DiskEntry) -> DiskEntry:
     while True:
-        fresh = where.beside(temporary(Path(where.name).name))
-        if disk.status(fresh) is None:
+        fresh = where.with_name(build_temporary_name(Path(where.name).name))
+        if disk.read_status(fresh) is None:
             return fresh
 
 
 class _Draft:
     """The new content of a file, in a temporary file beside it until it is put in place."""
 
-    def __init__(self, where: Spot) -> None:
+    def __init__(self, where: DiskEntry) -> None:
         self.where = where
-        self._fresh = _unused(where)
+        self._fresh = _find_unused(where)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
         self._file = os.open(self._fresh.name, flags, 0o666, dir_fd=self._fresh.folder)
         self._is_open, self._is_in_place = True, False
@@ -410,7 +414,7 @@ class _Draft:
 
     def put_in_place(self) -> None:
         fresh, where = self._fresh, self.where
-        disk.retried(
+        disk.retry_in_use(
             lambda: os.replace(
                 fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder
             )
@@ -430,7 +434,7 @@ class _Draft:
             os.close(self._file)
 
 
-def _keep_rights(file: int, fresh: Spot, old: os.stat_result) -> None:
+def _keep_rights(file: int, fresh: DiskEntry, old: os.stat_result) -> None:
     """Of the file that is replaced; its owner only where we are allowed to."""
     if fresh.folder is None:
         return
@@ -448,7 +452,7 @@ def _write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _described(
+def _build_info(
     path: str, found: os.stat_result | None, target: str | None = None
 ) -> FileInfo | None:
     if found is None:
@@ -460,11 +464,11 @@ def _described(
     return FileInfo(path, size, found.st_mtime_ns // 1000, is_folder, target)
 
 
-def _changed_at(entry: os.DirEntry[str]) -> int:
+def _get_change_time(entry: os.DirEntry[str]) -> int:
     return entry.stat(follow_symlinks=False).st_mtime_ns // 1000
 
 
-def _is_respelled(source: Spot, target: Spot) -> bool:
+def _is_respelled(source: DiskEntry, target: DiskEntry) -> bool:
     """Whether they are one entry, of which the new name differs in its case alone."""
     if source.found is None or target.found is None or source.name == target.name:
         return False
@@ -472,8 +476,8 @@ def _is_respelled(source: Spot, target: Spot) -> bool:
     return is_one and os.path.samestat(source.found, target.found)
 
 
-def _sweep_away(entry: os.DirEntry[str], where: Spot) -> None:
-    if time.time() - entry.stat(follow_symlinks=False).st_mtime < ABANDONED:
+def _sweep_entry(entry: os.DirEntry[str], where: DiskEntry) -> None:
+    if time.time() - entry.stat(follow_symlinks=False).st_mtime < ABANDONED_SECONDS:
         return
     if entry.is_dir(follow_symlinks=False):
         shutil.rmtree(where.name, dir_fd=where.folder)

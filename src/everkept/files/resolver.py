@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from everkept.core.files import FileStore
-from everkept.core.text import clipped, has_control_characters
+from everkept.core.text import clip_text, has_control_characters
 from everkept.errors import InvalidInput, Unavailable
-from everkept.files.disk import in_thread
-from everkept.files.lease_lock import Terms
+from everkept.files.disk import run_in_thread
+from everkept.files.lease_lock import LockTerms
 from everkept.files.local import LocalFiles
-from everkept.files.ssh_server import SshOptions, SshPlace
+from everkept.files.ssh_server import SshOptions, SshTarget
 from everkept.values import Value
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 class SshConnections:
     """Opens a connection when a folder is first used, and closes them all at the end."""
 
-    def __init__(self, options: SshOptions, *, terms: Terms = Terms()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, options: SshOptions, *, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
         self._options = options
         self._terms = terms
-        self._connections: dict[SshPlace, SshConnection] = {}
-        self._folders: dict[tuple[SshPlace, str], SshFiles] = {}
+        self._connections: dict[SshTarget, SshConnection] = {}
+        self._folders: dict[tuple[SshTarget, str], SshFiles] = {}
 
-    async def at(self, user: str, host: str, port: int | None, path: str) -> FileStore:
+    async def open_folder(self, user: str, host: str, port: int | None, path: str) -> FileStore:
         """The folder there, absolute, or below the user's own with `/~/`; nothing is asked yet."""
-        place = SshPlace(user, host, port)
-        folder = _folder(path)
-        await asyncio.to_thread(_load)
+        place = SshTarget(user, host, port)
+        folder = _normalize_folder(path)
+        await asyncio.to_thread(_load_library)
         from everkept.files.ssh_connection import SshConnection
         from everkept.files.ssh_files import SshFiles
 
@@ -51,15 +51,15 @@ class SshConnections:
             await connection.close()
 
 
-def _load() -> None:
+def _load_library() -> None:
     """Takes a third of a second, which only those pay who have a folder elsewhere."""
     import everkept.files.ssh_files  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
-def _folder(path: str) -> str:
+def _normalize_folder(path: str) -> str:
     """With one slash before it and none at its end; what is relative begins at the user's own."""
     if not path or has_control_characters(path):
-        shown = ascii(clipped(path, 120))[1:-1]
+        shown = ascii(clip_text(path, 120))[1:-1]
         raise InvalidInput(
             f'The SSH path "{shown}" names no folder.',
             hint="An address reads ssh://user@host/path, or ssh://user@host/~/path.",
@@ -84,7 +84,7 @@ class SshAddress(Value):
     path: str
 
 
-class Files:
+class FileStoreResolver:
     """Implements FileStores. One folder has one store, so that its users wait for each other."""
 
     def __init__(self, ssh: "SshOptions | None" = None) -> None:
@@ -93,14 +93,14 @@ class Files:
         self._known: dict[str, LocalFiles] = {}  # by address: where it leads is looked up once
         self._connections: SshConnections | None = None
 
-    async def at(self, address: str) -> FileStore:
+    async def open_folder(self, address: str) -> FileStore:
         if known := self._known.get(address):
             return known
-        found = parsed_address(address)
+        found = parse_address(address)
         if isinstance(found, SshAddress):
-            connections = self._ssh()
-            return await connections.at(found.user, found.host, found.port, found.path)
-        key = await in_thread(_identity, found)
+            connections = self._get_connections()
+            return await connections.open_folder(found.user, found.host, found.port, found.path)
+        key = await run_in_thread(_compute_identity, found)
         if key not in self._local:
             self._local[key] = LocalFiles(found)
         return self._known.setdefault(address, self._local[key])
@@ -110,90 +110,96 @@ class Files:
             connections, self._connections = self._connections, None
             await connections.close()
 
-    def _ssh(self) -> "SshConnections":
+    def _get_connections(self) -> "SshConnections":
         if self._connections is None:
             if find_spec("asyncssh") is None:
-                from everkept.core.runtime import install_hint
+                from everkept.core.runtime import format_install_hint
 
                 raise Unavailable(
                     "Folders on other machines need asyncssh, which is not installed.",
-                    hint=install_hint("ssh"),
+                    hint=format_install_hint("ssh"),
                 )
             self._connections = SshConnections(self._options or SshOptions())
         return self._connections
 
 
-def _identity(path: Path) -> str:
+def _compute_identity(path: Path) -> str:
     """Equal for two ways to one folder, as through a link."""
     return os.path.normcase(os.path.realpath(path))
 
 
-def parsed_address(address: str) -> Path | SshAddress:
+def parse_address(address: str) -> Path | SshAddress:
     """InvalidInput for what is neither an absolute path nor an address of SSH."""
     if not address.strip():
-        raise _invalid("is empty", address)
+        raise _build_address_error("is empty", address)
     if has_control_characters(address):
-        raise _invalid("holds a control character", address)
+        raise _build_address_error("holds a control character", address)
     scheme = _SCHEME.match(address)
     if scheme is None:
-        return _local_path(address)
+        return _parse_local_path(address)
     if scheme[1].lower() != "ssh" or not address[scheme.end() :].startswith("/"):
-        raise _invalid("is no address that is known here", _without_secrets(address))
-    return _ssh_address(address, address[scheme.end() + 1 :])
+        raise _build_address_error("is no address that is known here", _strip_secrets(address))
+    return _parse_ssh_address(address, address[scheme.end() + 1 :])
 
 
-def _local_path(address: str) -> Path:
+def _parse_local_path(address: str) -> Path:
     try:
         path = Path(address).expanduser()
     except RuntimeError:
-        raise _invalid("names a user whose home is not known", address) from None
+        raise _build_address_error("names a user whose home is not known", address) from None
     if not path.is_absolute():
-        raise _invalid("is relative", address)
+        raise _build_address_error("is relative", address)
     return Path(os.path.normpath(path))
 
 
-def _ssh_address(address: str, rest: str) -> SshAddress:
+def _parse_ssh_address(address: str, rest: str) -> SshAddress:
     authority, slash, path = rest.partition("/")
     user, at, place = authority.rpartition("@")
-    shown = _without_secrets(address)
+    shown = _strip_secrets(address)
     if ":" in user or "@" in user:
-        raise _invalid("holds a password, which belongs in no address; use a key", shown)
+        raise _build_address_error(
+            "holds a password, which belongs in no address; use a key", shown
+        )
     if not at or not user:
-        raise _invalid("names no user", shown)
+        raise _build_address_error("names no user", shown)
     if not slash:
-        raise _invalid("names no path", shown)
-    host, port = _host_and_port(place, shown)
-    return SshAddress(_decoded(user, shown), host, port, "/" + _decoded(path, shown).strip("/"))
+        raise _build_address_error("names no path", shown)
+    host, port = _split_host_port(place, shown)
+    return SshAddress(
+        _decode_path(user, shown), host, port, "/" + _decode_path(path, shown).strip("/")
+    )
 
 
-def _host_and_port(place: str, shown: str) -> tuple[str, int | None]:
+def _split_host_port(place: str, shown: str) -> tuple[str, int | None]:
     if bracketed := _BRACKETED.fullmatch(place):
         host, port = bracketed[1], bracketed[2]
     else:
         host, colon, port = place.partition(":")
         port = port if colon else None
         if not _HOST.fullmatch(host):
-            raise _invalid("names no valid host", shown)
+            raise _build_address_error("names no valid host", shown)
     if port is None:
         return host, None
     if not port.isascii() or not port.isdigit() or not 1 <= int(port[:6]) <= 65_535:
-        raise _invalid("has no port between 1 and 65535", shown)
+        raise _build_address_error("has no port between 1 and 65535", shown)
     return host, int(port)
 
 
-def _decoded(text: str, shown: str) -> str:
+def _decode_path(text: str, shown: str) -> str:
     try:
         plain = unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise _invalid("holds a percent sign that stands for no text", shown) from None
+        raise _build_address_error("holds a percent sign that stands for no text", shown) from None
     if _BAD_PERCENT.search(text):
-        raise _invalid("holds a percent sign without two digits; write %25 for it", shown)
+        raise _build_address_error(
+            "holds a percent sign without two digits; write %25 for it", shown
+        )
     if has_control_characters(plain):
-        raise _invalid("holds a control character", shown)
+        raise _build_address_error("holds a control character", shown)
     return plain
 
 
-def _without_secrets(address: str) -> str:
+def _strip_secrets(address: str) -> str:
     """Nothing between the scheme and the last @: what stands there may be a password."""
     scheme, slashes, rest = address.partition("//")
     authority, slash, path = rest.partition("/")
@@ -204,8 +210,8 @@ def _without_secrets(address: str) -> str:
     return f"{scheme}{slashes}…@{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _invalid(reason: str, shown: str) -> InvalidInput:
-    plain = ascii(clipped(shown, 200))[1:-1] if has_control_characters(shown) else shown[:200]
+def _build_address_error(reason: str, shown: str) -> InvalidInput:
+    plain = ascii(clip_text(shown, 200))[1:-1] if has_control_characters(shown) else shown[:200]
     return InvalidInput(
         f'The address "{plain}" {reason}.',
         hint="Use an absolute path, one that begins with ~, or ssh://user@host/path.",

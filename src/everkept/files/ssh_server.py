@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from everkept.core.text import clipped, has_control_characters
+from everkept.core.text import clip_text, has_control_characters
 from everkept.errors import InvalidInput
 from everkept.values import Value
 
-USUAL_PORT = 22
+DEFAULT_PORT = 22
 
 
 class SshOptions(Value):
@@ -27,10 +27,10 @@ class SshOptions(Value):
     keepalive_seconds: float = 15.0
 
 
-_UNUSUAL = re.compile(r"[^\w.@+:%~-]")
+_UNUSUAL_CHARACTER = re.compile(r"[^\w.@+:%~-]")
 
 
-class SshPlace(Value):
+class SshTarget(Value):
     """A user on a server; `port` is None for what the client's configuration says, else 22."""
 
     user: str
@@ -53,8 +53,8 @@ class SshPlace(Value):
 
 
 def _check_name(kind: str, name: str) -> None:
-    if reason := _problem(name):
-        shown = ascii(clipped(name))[1:-1]
+    if reason := _find_problem(name):
+        shown = ascii(clip_text(name))[1:-1]
         raise InvalidInput(
             f'The SSH {kind} "{shown}" {reason}.',
             hint="An address reads ssh://user@host/path.",
@@ -62,7 +62,7 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def _problem(name: str) -> str | None:
+def _find_problem(name: str) -> str | None:
     if not name:
         return "is empty"
     if name.startswith("-"):
@@ -70,6 +70,6 @@ def _problem(name: str) -> str | None:
     if has_control_characters(name) or any(c.isspace() for c in name):
         return "holds a blank or a control character"
     # A user's own SSH configuration may hand both to a shell, as ProxyCommand does.
-    if bad := _UNUSUAL.search(name):
+    if bad := _UNUSUAL_CHARACTER.search(name):
         return f"holds {bad.group()!a}, which no shell should see"
     return None

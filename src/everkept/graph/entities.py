@@ -5,19 +5,19 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from everkept.core.answers import Hops, Node, beyond
-from everkept.core.fallback_answers import hop_by_hop
+from everkept.core.answers import Hops, Node, list_next_ids
+from everkept.core.fallback_answers import walk_by_hops
 from everkept.core.ports import RecordStore
-from everkept.core.records import Insert, Link, Record, Step, Update, Where
-from everkept.core.text import digest, has_control_characters, normalised
+from everkept.core.records import Insert, Record, RecordFilter, RecordLink, Step, Update
+from everkept.core.text import compute_digest, compute_name_key, has_control_characters
 from everkept.errors import InvalidInput
 from everkept.values import Value, replace
 
 ENTITY = "entity"
 OBSERVATION = "observation"
 UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
-NAME_LIMIT = 500  # characters
-STUB: Mapping[str, Any] = {"stub": True}  # the facets of a stub
+MAX_NAME_CHARACTERS = 500  # characters
+STUB_FACETS: Mapping[str, Any] = {"stub": True}  # the facets of a stub
 
 
 def is_stub(record: Record | Node) -> bool:
@@ -25,7 +25,7 @@ def is_stub(record: Record | Node) -> bool:
     return bool(record.facets.get("stub"))
 
 
-def new_entity(
+def build_entity(
     name: str, entity_type: str, variant: str, at: int, facets: Mapping[str, Any] | None = None
 ) -> Record:
     return Record(
@@ -33,7 +33,7 @@ def new_entity(
         kind=ENTITY,
         name=name,
         type=entity_type,
-        name_key=normalised(name),
+        name_key=compute_name_key(name),
         variant=variant,
         facets=facets or {},
         created_at=at,
@@ -41,13 +41,13 @@ def new_entity(
     )
 
 
-def stub_named(namesakes: Sequence[Record], name: str) -> Record | None:
+def find_stub(namesakes: Sequence[Record], name: str) -> Record | None:
     """Return the stub with this very spelling, or else the first stub."""
     stubs = [record for record in namesakes if is_stub(record)]
     return next((stub for stub in stubs if stub.name == name), stubs[0] if stubs else None)
 
 
-def make_entity(new: Record, stub: Record | None) -> tuple[Step, Record]:
+def build_entity_step(new: Record, stub: Record | None) -> tuple[Step, Record]:
     """Return the step that inserts the entity or describes the stub, and the entity itself."""
     if stub is None:
         return Insert(new), new
@@ -64,12 +64,12 @@ def check_name(name: str, argument: str) -> None:
         )
 
 
-def observation_key(text: str) -> str:
+def compute_observation_key(text: str) -> str:
     """Return the key by which texts on one entity are the same."""
-    return digest(text)
+    return compute_digest(text)
 
 
-def new_observation(
+def build_observation(
     owner: str,
     text: str,
     at: int,
@@ -81,7 +81,7 @@ def new_observation(
         id=str(uuid4()),
         kind=OBSERVATION,
         text=text,
-        name_key=observation_key(text),
+        name_key=compute_observation_key(text),
         parent=owner,
         occurred_at=occurred_at,
         facets=facets or {},
@@ -90,18 +90,18 @@ def new_observation(
     )
 
 
-async def observations_of(
+async def list_observations(
     store: RecordStore, owners: Iterable[str], texts: Iterable[str] | None = None
 ) -> list[Record]:
     """Return the observations of these entities: all of them, or those with one of the texts."""
     parents = tuple(owners)
-    keys = None if texts is None else tuple({observation_key(text) for text in texts})
+    keys = None if texts is None else tuple({compute_observation_key(text) for text in texts})
     if not parents or keys == ():
         return []
-    return await store.scan(Where(kinds=(OBSERVATION,), parents=parents, name_keys=keys))
+    return await store.scan(RecordFilter(kinds=(OBSERVATION,), parents=parents, name_keys=keys))
 
 
-async def missing_observations(
+async def build_missing_observations(
     store: RecordStore,
     texts: Mapping[str, Sequence[str]],
     at: int,
@@ -112,13 +112,13 @@ async def missing_observations(
     The entities in `inserted` come with the same commit, so the store has nothing of them.
     """
     owners = [entity for entity, many in texts.items() if many and entity not in inserted]
-    there = await observations_of(store, owners, (t for owner in owners for t in texts[owner]))
+    there = await list_observations(store, owners, (t for owner in owners for t in texts[owner]))
     known = {(record.parent, record.name_key) for record in there}
     return {
         entity: [
-            new_observation(entity, text, at)
+            build_observation(entity, text, at)
             for text in dict.fromkeys(many)
-            if (entity, observation_key(text)) not in known
+            if (entity, compute_observation_key(text)) not in known
         ]
         for entity, many in texts.items()
     }
@@ -127,40 +127,42 @@ async def missing_observations(
 Triple = tuple[str, str, str]  # the id of the source, the verb, the id of the target
 
 
-def new_relation(source: str, verb: str, target: str, at: int) -> Link:
-    return Link(str(uuid4()), source, verb, target, at)
+def build_relation(source: str, verb: str, target: str, at: int) -> RecordLink:
+    return RecordLink(str(uuid4()), source, verb, target, at)
 
 
-def by_triple(
-    links: Iterable[Link], verb_key: Callable[[str], str] = str
-) -> dict[Triple, list[Link]]:
+def group_by_triple(
+    links: Iterable[RecordLink], verb_key: Callable[[str], str] = str
+) -> dict[Triple, list[RecordLink]]:
     """Group links that are the same relation; `verb_key` returns what makes two verbs the same."""
-    found: dict[Triple, list[Link]] = {}
+    found: dict[Triple, list[RecordLink]] = {}
     for link in links:
         found.setdefault((link.source, verb_key(link.verb), link.target), []).append(link)
     return found
 
 
-async def relations_from(
+async def list_relations_from(
     store: RecordStore, sources: Sequence[str], verb_key: Callable[[str], str] = str
-) -> dict[Triple, list[Link]]:
-    links = await store.links(sources, direction="out") if sources else []
-    return by_triple(links, verb_key)
+) -> dict[Triple, list[RecordLink]]:
+    links = await store.find_links(sources, direction="out") if sources else []
+    return group_by_triple(links, verb_key)
 
 
-async def relations_among(store: RecordStore, entities: Set[str]) -> list[Link]:
+async def list_relations_among(store: RecordStore, entities: Set[str]) -> list[RecordLink]:
     """Return the relations that begin and end at one of the entities."""
-    links = await store.links(list(entities), sources=(ENTITY,)) if entities else []
+    links = await store.find_links(list(entities), sources=(ENTITY,)) if entities else []
     return [link for link in links if link.source in entities and link.target in entities]
 
 
-def missing_relations(wanted: Iterable[Triple], present: Container[Triple], at: int) -> list[Link]:
+def build_missing_relations(
+    wanted: Iterable[Triple], present: Container[Triple], at: int
+) -> list[RecordLink]:
     """Return a new relation, once, for each that is not present."""
     absent = [triple for triple in dict.fromkeys(wanted) if triple not in present]
-    return [new_relation(*triple, at) for triple in absent]
+    return [build_relation(*triple, at) for triple in absent]
 
 
-def names_of(entities: Iterable[Record | None]) -> dict[str, str]:
+def map_names(entities: Iterable[Record | None]) -> dict[str, str]:
     """Return the names of the ends by id."""
     return {record.id: record.name or "" for record in entities if record is not None}
 
@@ -169,7 +171,7 @@ class Hop(Value):
     """The entities that one hop reaches, the relations at the former ones, and the overflow."""
 
     entities: list[Record]
-    relations: list[Link]
+    relations: list[RecordLink]
     left_out: int = 0  # entities for which there was no room
 
 
@@ -178,7 +180,7 @@ async def walk_around(
     starts: Sequence[Record],
     hops: Hops,
     *,
-    fits: Callable[[Link], bool] | None = None,
+    fits: Callable[[RecordLink], bool] | None = None,
     room: int | None = None,
 ) -> AsyncIterator[Hop]:
     """Yield the hops, each entity once; go only along relations that fit.
@@ -192,20 +194,20 @@ async def walk_around(
     if fits is None:
         walked = await store.walk(ids, hops)
     else:  # a store walks along all relations
-        walked = await hop_by_hop(store.ask, ids, hops, fits=fits)
+        walked = await walk_by_hops(store.ask, ids, hops, fits=fits)
     others: dict[str, Record] = {}
     if room is None:  # one question for all hops
-        others = await _entities(store, beyond(chain.from_iterable(walked), known))
-    passed, edge = list[Link](), set(known)
+        others = await _read_entities(store, list_next_ids(chain.from_iterable(walked), known))
+    passed, edge = list[RecordLink](), set(known)
     for links in walked:
         passed += links
         leading = [link for link in passed if link.source in edge or link.target in edge]
-        related = beyond(leading, known)
+        related = list_next_ids(leading, known)
         left_out = 0
         if room is not None:
             left = room - len(known)
             left_out = max(0, len(related) - left)
-            others = await _entities(store, related[:left])
+            others = await _read_entities(store, related[:left])
         reached = [others[i] for i in related if i in others]
         yield Hop(reached, leading, left_out)
         edge = {record.id for record in reached}
@@ -214,5 +216,5 @@ async def walk_around(
         known |= edge
 
 
-async def _entities(store: RecordStore, ids: Iterable[str]) -> dict[str, Record]:
+async def _read_entities(store: RecordStore, ids: Iterable[str]) -> dict[str, Record]:
     return {r.id: r for r in await store.get(list(ids)) if r.kind == ENTITY}

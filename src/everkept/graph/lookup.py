@@ -6,53 +6,53 @@ from typing import Any
 
 from everkept.core.answers import Selection, Subgraph
 from everkept.core.ports import RecordStore
-from everkept.core.records import Record, Step, Where
-from everkept.core.secrets import masked
-from everkept.core.text import normalised
+from everkept.core.records import Record, RecordFilter, Step
+from everkept.core.secrets import mask_text
+from everkept.core.text import compute_name_key
 from everkept.errors import AmbiguousName, NotFound
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,
+    build_entity,
+    build_entity_step,
+    find_stub,
     is_stub,
-    make_entity,
-    new_entity,
-    stub_named,
 )
 
 Resolved = dict[str, Record | None]
 
 
-async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
+async def find_candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
     """For each name the entities that it may mean: by id, by name, else by `name (type)`.
 
     A name with a secret in it, which is kept out of what is stored, means the one without.
     """
-    found = await entities_named(store, names)
-    masks = masked_names(name for name, meant in found.items() if not meant)
+    found = await find_entities(store, names)
+    masks = mask_names(name for name, meant in found.items() if not meant)
     if masks:
-        kept = await entities_named(store, list(dict.fromkeys(masks.values())))
+        kept = await find_entities(store, list(dict.fromkeys(masks.values())))
         found |= {name: kept[mask] for name, mask in masks.items()}
     return found
 
 
-def masked_names(names: Iterable[str]) -> dict[str, str]:
+def mask_names(names: Iterable[str]) -> dict[str, str]:
     """Those that have a secret in them, with the name that is stored instead."""
-    masks = {name: masked(name)[0] for name in names}
+    masks = {name: mask_text(name)[0] for name in names}
     return {name: mask for name, mask in masks.items() if mask != name}
 
 
-async def entities_named(
+async def find_entities(
     store: RecordStore, names: Sequence[str], *, deleted: bool | None = False
 ) -> dict[str, list[Record]]:
     """Likewise, for names as they are stored; with `deleted` as None, deleted ones too."""
-    keys = {normalised(name) for name in names}
-    keys |= {parts[0] for name in names if (parts := name_and_type(name))}
-    where = Where(kinds=(ENTITY,), name_keys=tuple(keys), deleted=deleted)
-    by_id = await entities_by_id(store, names)
-    return meant_among([*await store.scan(where), *by_id], names)
+    keys = {compute_name_key(name) for name in names}
+    keys |= {parts[0] for name in names if (parts := parse_name_and_type(name))}
+    where = RecordFilter(kinds=(ENTITY,), name_keys=tuple(keys), deleted=deleted)
+    by_id = await get_entities(store, names)
+    return match_names([*await store.scan(where), *by_id], names)
 
 
-def meant_among(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:
+def match_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:
     """For each name those of the records that it means."""
     by_id: dict[str, Record] = {}
     by_key: dict[str, dict[str, Record]] = {}
@@ -63,29 +63,29 @@ def meant_among(records: Iterable[Record], names: Sequence[str]) -> dict[str, li
     def meant(name: str) -> list[Record]:
         if name in by_id:
             return [by_id[name]]
-        if plain := by_key.get(normalised(name)):
+        if plain := by_key.get(compute_name_key(name)):
             return list(plain.values())
-        base, entity_type = name_and_type(name) or ("", "")
+        base, entity_type = parse_name_and_type(name) or ("", "")
         named = by_key.get(base, {}).values()
-        return [record for record in named if normalised(record.type or "") == entity_type]
+        return [record for record in named if compute_name_key(record.type or "") == entity_type]
 
     return {name: meant(name) for name in names}
 
 
-def name_and_type(text: str) -> tuple[str, str] | None:
+def parse_name_and_type(text: str) -> tuple[str, str] | None:
     """The two parts of `name (type)`, normalised; None for a text of another form."""
     name, bracket, rest = text.rstrip().rpartition("(")
     if not bracket or not rest.endswith(")") or not name.strip():
         return None
-    return normalised(name), normalised(rest[:-1])
+    return compute_name_key(name), compute_name_key(rest[:-1])
 
 
-async def entities_by_id(store: RecordStore, names: Sequence[str]) -> list[Record]:
+async def get_entities(store: RecordStore, names: Sequence[str]) -> list[Record]:
     ids = [name for name in names if len(name) == 36 and name.count("-") == 4]  # as UUIDs look
     return [r for r in await store.get(ids) if r.kind == ENTITY] if ids else []
 
 
-def ambiguous(
+def build_ambiguity_error(
     name: str, meant: Iterable[Record], ids: Mapping[str, str] | None = None
 ) -> AmbiguousName:
     """Return the error that lists the entities; `ids` has the ids that others know them by."""
@@ -101,9 +101,9 @@ def ambiguous(
     return AmbiguousName(ENTITY, name, listed)
 
 
-def one_each(
+def require_unique(
     found: Mapping[str, Sequence[Record]],
-    error: Callable[[str, Sequence[Record]], AmbiguousName] = ambiguous,
+    error: Callable[[str, Sequence[Record]], AmbiguousName] = build_ambiguity_error,
 ) -> Resolved:
     """Return the one entity that each name means, or None; raise for a name that means two."""
     for name, meant in found.items():
@@ -112,32 +112,32 @@ def one_each(
     return {name: meant[0] if meant else None for name, meant in found.items()}
 
 
-def required(found: Resolved, name: str, hint: str, message: str | None = None) -> Record:
+def require_entity(found: Resolved, name: str, hint: str, message: str | None = None) -> Record:
     record = found[name]
     if record is None:
         raise NotFound(ENTITY, name, hint=hint, message=message)
     return record
 
 
-def stored_forms(text: str) -> list[str]:
+def list_stored_forms(text: str) -> list[str]:
     """The text as it was given, and as it is stored without its secrets."""
-    return list(dict.fromkeys((text, masked(text)[0])))
+    return list(dict.fromkeys((text, mask_text(text)[0])))
 
 
 async def read_entities(store: RecordStore, ids: Sequence[str] | None) -> Subgraph:
     """Read these entities, or all, with their observations and the relations that touch them."""
-    return await store.subgraph(Selection(ENTITY, OBSERVATION, ids))
+    return await store.read_subgraph(Selection(ENTITY, OBSERVATION, ids))
 
 
-class Identity(ABC):
+class EntityIdentity(ABC):
     """What tells one entity from another, and which one a name means."""
 
     @abstractmethod
-    def variant(self, name: str, entity_type: str) -> str:
+    def compute_variant(self, name: str, entity_type: str) -> str:
         """Return the part beside the normalised name that keeps two entities apart."""
 
     @abstractmethod
-    def spelled(self, name: str) -> str:
+    def to_stored_name(self, name: str) -> str:
         """Return a name as it is stored."""
 
     @abstractmethod
@@ -150,38 +150,38 @@ class Identity(ABC):
         A name with a secret in it means the one that is stored without.
         """
 
-    def new(
+    def build_entity(
         self, name: str, entity_type: str, at: int, facets: Mapping[str, Any] | None = None
     ) -> Record:
-        name, entity_type = self.spelled(name), entity_type.strip()
-        return new_entity(name, entity_type, self.variant(name, entity_type), at, facets)
+        name, entity_type = self.to_stored_name(name), entity_type.strip()
+        return build_entity(name, entity_type, self.compute_variant(name, entity_type), at, facets)
 
 
-class ByNameAndType(Identity):
+class NameAndTypeIdentity(EntityIdentity):
     """(normalised name, type): the same name with another type is another entity."""
 
-    def spelled(self, name: str) -> str:
+    def to_stored_name(self, name: str) -> str:
         return name.strip()
 
-    def variant(self, name: str, entity_type: str) -> str:
-        return normalised(entity_type)
+    def compute_variant(self, name: str, entity_type: str) -> str:
+        return compute_name_key(entity_type)
 
     def is_same(self, record: Record, name: str, entity_type: str) -> bool:
-        same_type = normalised(record.type or "") == normalised(entity_type)
-        return record.name_key == normalised(name) and same_type
+        same_type = compute_name_key(record.type or "") == compute_name_key(entity_type)
+        return record.name_key == compute_name_key(name) and same_type
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         """Raise AmbiguousName for a name that fits two entities."""
-        return one_each(await candidates(store, names))
+        return require_unique(await find_candidates(store, names))
 
 
-class ByExactName(Identity):
+class ExactNameIdentity(EntityIdentity):
     """The name as it is written; the type does not count."""
 
-    def spelled(self, name: str) -> str:
+    def to_stored_name(self, name: str) -> str:
         return name
 
-    def variant(self, name: str, entity_type: str) -> str:
+    def compute_variant(self, name: str, entity_type: str) -> str:
         # "=" begins no type that a person would write, so the two rules can share a project
         # without standing in each other's way.
         return "=" + name
@@ -190,55 +190,57 @@ class ByExactName(Identity):
         return record.name == name
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        masks = masked_names(names)
-        keys = tuple({normalised(name) for name in (*names, *masks.values())})
+        masks = mask_names(names)
+        keys = tuple({compute_name_key(name) for name in (*names, *masks.values())})
         by_name: dict[str, Record] = {}
-        for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
+        for record in await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=keys)):
             by_name.setdefault(record.name or "", record)
         return {name: by_name.get(name) or by_name.get(masks.get(name, name)) for name in names}
 
 
-class ByExactNameAndType(ByExactName):
+class ExactNameAndTypeIdentity(ExactNameIdentity):
     """The name as it is written, and the type: for what comes from a place with exact names."""
 
-    def variant(self, name: str, entity_type: str) -> str:
-        return f"{normalised(entity_type)}={name}"
+    def compute_variant(self, name: str, entity_type: str) -> str:
+        return f"{compute_name_key(entity_type)}={name}"
 
     def is_same(self, record: Record, name: str, entity_type: str) -> bool:
-        return record.name == name and normalised(record.type or "") == normalised(entity_type)
+        return record.name == name and compute_name_key(record.type or "") == compute_name_key(
+            entity_type
+        )
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         """By id too: whoever takes things in knows which entity a name stood for."""
-        by_id = {record.id: record for record in await entities_by_id(store, names)}
+        by_id = {record.id: record for record in await get_entities(store, names)}
         by_name = await super().resolve(store, names)
         return {name: by_id.get(name) or by_name[name] for name in names}
 
 
-BY_NAME_AND_TYPE = ByNameAndType()
+BY_NAME_AND_TYPE = NameAndTypeIdentity()
 
 
 async def ensure_entities(
     store: RecordStore,
     wanted: Sequence[tuple[str, str]],
     at: int,
-    identity: Identity = BY_NAME_AND_TYPE,
+    identity: EntityIdentity = BY_NAME_AND_TYPE,
 ) -> tuple[list[Step], list[Record]]:
     """Return the steps that make the missing entities, and the entity of each name and type."""
-    keys = tuple({normalised(name) for name, _ in wanted})
+    keys = tuple({compute_name_key(name) for name, _ in wanted})
     namesakes: dict[str, list[Record]] = {key: [] for key in keys}
-    for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
+    for record in await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=keys)):
         namesakes[record.name_key or ""].append(record)
     steps: list[Step] = []
     meant: list[Record] = []
     for written, entity_type in wanted:
-        name, known = identity.spelled(written), namesakes[normalised(written)]
+        name, known = identity.to_stored_name(written), namesakes[compute_name_key(written)]
         described = (record for record in known if not is_stub(record))
         record = next((r for r in described if identity.is_same(r, name, entity_type)), None)
         if record is None:
-            stub = stub_named(known, name)
+            stub = find_stub(known, name)
             if stub is not None:
                 known.remove(stub)
-            step, record = make_entity(identity.new(name, entity_type, at), stub)
+            step, record = build_entity_step(identity.build_entity(name, entity_type, at), stub)
             steps.append(step)
             known.append(record)
         meant.append(record)

@@ -3,8 +3,8 @@
 `everkept hook EVENT` is a process that lives for a tenth of a second, many times a day. It enters
 at `hooks/entry.py`, past the command line, whose parser takes longer than the answer. What it must
 not import is most of Python: asyncio alone is 45 ms. So there is a second port beside `Library`:
-`ReadingRoom`, the part of it that reads. `engines/sqlite/read_only_library.py` answers it with the
-same `SqliteStore` over a connection in the calling thread (`InlineDatabase` in place of
+`ReadOnlyLibrary`, the part of it that reads. `engines/sqlite/read_only_library.py` answers it with
+the same `SqliteStore` over a connection in the calling thread (`InlineDatabase` in place of
 `Database`); its coroutines never wait, and `core/runtime.py` ends them without an event loop. The
 contract suite runs over it too. Words beyond 5,000 rows are ranked by numpy elsewhere; a hook asks
 FTS5 for the few rarest known words of a prompt instead, so that a pasted log is as fast as a

@@ -8,7 +8,7 @@ from typing import Any, cast
 from everkept.hooks.events import HookEvent
 from everkept.values import Value
 
-LONGEST_READ = 10_000  # characters of a command
+MAX_COMMAND_CHARACTERS = 10_000  # characters of a command
 INSTALL, BUILD, TEST, DEPLOY, MIGRATE = "install", "build", "test", "deploy", "migrate"
 
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end>\w+)\1")  # what ends it stands alone
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 _ASSIGNMENT = re.compile(r"\w+=")
 
 
-def _set(words: str) -> frozenset[str]:
+def _split_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
@@ -52,7 +52,7 @@ _RUNNERS = {
 _PYTHON = re.compile(r"(?:python|py)[\d.]*")
 
 # What only looks around or tidies up: that it fails tells nothing, and that it works neither.
-_TRIVIAL = _set(
+_TRIVIAL = _split_set(
     "awk basename cat cd chmod clear cmp column cp cut date diff dir dirname du echo egrep env"
     " export false fd fgrep file find grep head hostname id jq kill less ln ls lsof md5sum mkdir"
     " more mv nl pgrep pkill printenv printf ps pwd read readlink realpath rg rm rmdir sed seq set"
@@ -60,56 +60,70 @@ _TRIVIAL = _set(
     " wc where which whoami xargs yq [ [["
 )
 # What ends a script: it says that something failed, and not what.
-_ENDING = _set("exit logout return")
-_LOOKING_AT_GIT = _set(
+_EXIT_WORDS = _split_set("exit logout return")
+_READ_ONLY_GIT = _split_set(
     "blame branch check-ignore config describe diff grep log ls-files ls-remote merge-base reflog"
     " remote rev-list rev-parse shortlog show show-ref status tag"
 )
-_CMDLETS = ("get-", "select-", "test-", "write-", "measure-", "format-", "where-", "out-")
+_TRIVIAL_CMDLETS = ("get-", "select-", "test-", "write-", "measure-", "format-", "where-", "out-")
 
 # The first words of commands that do something; a further one is one of these, or anything.
-_PACKAGES = {"install", "i", "add", "ci", "sync", "get", "update", "upgrade", "require", "restore"}
-_INSTALLERS = _set(
+_INSTALL_VERBS = {
+    "install",
+    "i",
+    "add",
+    "ci",
+    "sync",
+    "get",
+    "update",
+    "upgrade",
+    "require",
+    "restore",
+}
+_INSTALLERS = _split_set(
     "apk apt apt-get brew bun bundle cargo choco composer conda dnf dotnet gem go mamba npm pacman"
     " pdm pip pip3 pipx pnpm poetry scoop uv winget yarn yum"
 )
-_TESTERS = _set(
+_TESTERS = _split_set(
     "ava behave cypress ctest jest karma mocha nose2 nox phpunit playwright pytest rspec tap tox"
     " unittest vitest"
 )
-_BUILDERS = _set(
+_BUILDERS = _split_set(
     "bazel cmake esbuild gradle gradlew make meson mvn mvnw ninja rollup scons tsc vite webpack"
     " xcodebuild"
 )
 _CONTAINERS = {"docker", "docker-compose", "podman", "nerdctl"}
-_OF_CONTAINERS = {"build", "buildx", "compose", "create", "down", "pull", "push", "run", "up"}
-_CLOUDS = {"terraform", "tofu", "cdk", "pulumi", "serverless", "sls"}
-_OF_CLOUDS = {"apply", "bootstrap", "deploy", "destroy", "import", "init", "plan", "synth", "up"}
-_CLUSTERS = {"kubectl": {"apply", "rollout", "create", "delete"}, "helm": {"install", "upgrade"}}
+_CONTAINER_VERBS = {"build", "buildx", "compose", "create", "down", "pull", "push", "run", "up"}
+_CLOUD_TOOLS = {"terraform", "tofu", "cdk", "pulumi", "serverless", "sls"}
+_CLOUD_VERBS = {"apply", "bootstrap", "deploy", "destroy", "import", "init", "plan", "synth", "up"}
+_CLUSTER_VERBS = {
+    "kubectl": {"apply", "rollout", "create", "delete"},
+    "helm": {"install", "upgrade"},
+}
 _MIGRATORS = {"alembic", "flyway", "liquibase", "goose", "dbmate"}
-_SCRIPTED = {"npm", "pnpm", "yarn", "bun", "make", "just", "task", "rake", "composer", "deno"}
-_LANGUAGES = {"cargo", "dotnet", "go", "swift", "zig", "mix", "sbt", "lein", "stack", "cabal"}
-_PIECES = re.compile(r"[-_:./]")
-_HERE = "./"
+_SCRIPT_RUNNERS = {"npm", "pnpm", "yarn", "bun", "make", "just", "task", "rake", "composer", "deno"}
+_LANGUAGE_TOOLS = {"cargo", "dotnet", "go", "swift", "zig", "mix", "sbt", "lein", "stack", "cabal"}
+_NAME_SEPARATORS = re.compile(r"[-_:./]")
+_WORKING_FOLDER = "./"
 
 
-class _Simple(Value):
+class _SimpleCommand(Value):
     """One program with its words, and what stands between it and the one before."""
 
     operator: str
     words: tuple[str, ...]
 
     @property
-    def called(self) -> tuple[str, ...]:
+    def program_words(self) -> tuple[str, ...]:
         """The words from the program on that does the work; it goes by its bare name."""
         words = self.words
         while words:
-            name = _bare(words[0])
+            name = _get_program_name(words[0])
             if _ASSIGNMENT.match(words[0]):
                 words = words[1:]
             elif name in _WRAPPERS and len(words) > _WRAPPERS[name]:
                 words = words[_WRAPPERS[name] :]
-            elif len(words) > 2 and _runs(name, words[1]):
+            elif len(words) > 2 and _is_runner(name, words[1]):
                 words = words[2:]
             else:
                 return (name, *words[1:])
@@ -117,27 +131,27 @@ class _Simple(Value):
 
     @property
     def is_trivial(self) -> bool:
-        name, *rest = self.called or ("true",)
+        name, *rest = self.program_words or ("true",)
         if name == "git":
-            return next((w for w in rest if not w.startswith("-")), "status") in _LOOKING_AT_GIT
-        return name in _TRIVIAL or name.startswith(_CMDLETS)
+            return next((w for w in rest if not w.startswith("-")), "status") in _READ_ONLY_GIT
+        return name in _TRIVIAL or name.startswith(_TRIVIAL_CMDLETS)
 
     @property
-    def is_telling(self) -> bool:
+    def is_recognizable(self) -> bool:
         """Whether one knows by it what was run."""
-        return not self.is_trivial and self.called[0] not in _ENDING
+        return not self.is_trivial and self.program_words[0] not in _EXIT_WORDS
 
 
-def essence(command: str) -> str:
+def condense_command(command: str) -> str:
     """What is run, on one line: without where, and without what becomes of the output.
 
     All of it, where nothing in it does more than look around, tidy up or end.
     """
-    parts = _simples(command)
-    if any(part.is_telling for part in parts):
-        while not parts[0].is_telling:
+    parts = _parse_commands(command)
+    if any(part.is_recognizable for part in parts):
+        while not parts[0].is_recognizable:
             del parts[0]
-        while parts[-1].operator != "&&" and not parts[-1].is_telling:
+        while parts[-1].operator != "&&" and not parts[-1].is_recognizable:
             del parts[-1]
     words = [word for part in parts for word in (part.operator, *part.words)]
     return " ".join(words[1:])  # what stands before the first one joins it to nothing
@@ -145,31 +159,31 @@ def essence(command: str) -> str:
 
 def is_trivial(command: str) -> bool:
     """Whether nothing in it does more than look around or tidy up."""
-    return all(part.is_trivial for part in _simples(command))
+    return all(part.is_trivial for part in _parse_commands(command))
 
 
-def purpose(command: str) -> str | None:
+def find_purpose(command: str) -> str | None:
     """What the first part of it is for that is for anything we know: to test, to deploy, …"""
-    return next(filter(None, (_purpose(part) for part in _simples(command))), None)
+    return next(filter(None, (_find_part_purpose(part) for part in _parse_commands(command))), None)
 
 
-def _simples(command: str) -> list[_Simple]:
-    text = _without_heredocs(command[:LONGEST_READ].replace("\\\n", " "))
-    found: list[_Simple] = []
+def _parse_commands(command: str) -> list[_SimpleCommand]:
+    text = _strip_heredocs(command[:MAX_COMMAND_CHARACTERS].replace("\\\n", " "))
+    found: list[_SimpleCommand] = []
     words: list[str] = []
     operator, is_target = "", False
     for token in _TOKEN.finditer(text):
         if token["operator"]:
-            found += [_Simple(operator, tuple(words))] if words else []
+            found += [_SimpleCommand(operator, tuple(words))] if words else []
             operator, words = (";" if token["operator"] == "\n" else token["operator"]), []
         elif token["word"]:
             words += [] if is_target else [token["word"]]
         if not token["blank"]:
             is_target = bool(token["redirection"]) and "&" not in token["redirection"][1:]
-    return [*found, _Simple(operator, tuple(words))] if words else found
+    return [*found, _SimpleCommand(operator, tuple(words))] if words else found
 
 
-def _without_heredocs(text: str) -> str:
+def _strip_heredocs(text: str) -> str:
     """Lines that are the input of a program are no commands; all are looked at once."""
     lines = text.split("\n")
     last_place = {line.strip(): number for number, line in enumerate(lines)}
@@ -185,24 +199,28 @@ def _without_heredocs(text: str) -> str:
     return "\n".join(kept)
 
 
-def _purpose(part: _Simple) -> str | None:
-    if part.is_trivial or not part.called:
+def _find_part_purpose(part: _SimpleCommand) -> str | None:
+    if part.is_trivial or not part.program_words:
         return None
-    script, *rest = part.called
-    program = script.removeprefix(_HERE)
+    script, *rest = part.program_words
+    program = script.removeprefix(_WORKING_FOLDER)
     words = [word.strip("'\"").lower() for word in rest if not word.startswith("-")]
     first = words[0] if words else ""
-    named = {piece for word in (program, *_target(words)) for piece in _PIECES.split(word)}
-    has_targets = script != program or program in _SCRIPTED | _LANGUAGES | _BUILDERS
-    if program in _INSTALLERS and _PACKAGES & set(words[:2]):
+    named = {
+        piece
+        for word in (program, *_select_target(words))
+        for piece in _NAME_SEPARATORS.split(word)
+    }
+    has_targets = script != program or program in _SCRIPT_RUNNERS | _LANGUAGE_TOOLS | _BUILDERS
+    if program in _INSTALLERS and _INSTALL_VERBS & set(words[:2]):
         return INSTALL
     if program in _MIGRATORS or "migrate" in named | set(words[:2]):
         return MIGRATE
-    if program in _CONTAINERS and first in _OF_CONTAINERS:
+    if program in _CONTAINERS and first in _CONTAINER_VERBS:
         return "docker"
-    if program in _CLOUDS and first in _OF_CLOUDS - {"deploy"}:
+    if program in _CLOUD_TOOLS and first in _CLOUD_VERBS - {"deploy"}:
         return program
-    if "deploy" in named or first in _CLUSTERS.get(program, ()):
+    if "deploy" in named or first in _CLUSTER_VERBS.get(program, ()):
         return DEPLOY
     if program in _TESTERS or (has_targets and {"test", "tests"} & named):
         return TEST
@@ -211,152 +229,160 @@ def _purpose(part: _Simple) -> str | None:
     return None
 
 
-def _runs(program: str, word: str) -> bool:
+def _is_runner(program: str, word: str) -> bool:
     """Whether what follows these two is the program that does the work."""
     return (program, word) in _RUNNERS or bool(_PYTHON.fullmatch(program) and word == "-m")
 
 
-def _target(words: Sequence[str]) -> Sequence[str]:
+def _select_target(words: Sequence[str]) -> Sequence[str]:
     """The script or target that is run."""
     return words[1:2] if words[:1] in (["run"], ["run-script"]) else words[:1]
 
 
-def _bare(word: str) -> str:
+def _get_program_name(word: str) -> str:
     """A program by its name: `.venv/bin/python` is python, and `C:\\git.exe` git.
 
     A script of the working folder is told from a program of the same name.
     """
     word = word.strip("'\"")
     name = PureWindowsPath(word).name.lower().removesuffix(".exe").removesuffix(".cmd")
-    return f"{_HERE}{name}" if word.startswith(("./", ".\\")) else name or word
+    return f"{_WORKING_FOLDER}{name}" if word.startswith(("./", ".\\")) else name or word
 
 
-FAILURE = "PostToolUseFailure"
-MOST_READ_FIRST, MOST_READ_LAST = 4_000, 16_000  # characters of an output
-MOST_LINES = 6
+FAILURE_EVENT = "PostToolUseFailure"
+OUTPUT_HEAD_CHARACTERS, OUTPUT_TAIL_CHARACTERS = 4_000, 16_000  # characters of an output
+MAX_ERROR_LINES = 6
 FALLBACK_LINES = 3  # the last ones, where none is telling
-LONGEST_LINE = 200  # characters
-MOST_OF_A_LINE = 1_000  # characters that are read of it
-INTERRUPTED = (130, 143)  # exit codes of a program that was told to stop
-FEWEST_WORDS = 3  # of a line that tells one failure from others
+MAX_LINE_CHARACTERS = 200  # characters
+LINE_READ_CHARACTERS = 1_000  # characters that are read of it
+INTERRUPT_EXIT_CODES = (130, 143)  # exit codes of a program that was told to stop
+MIN_SIGNATURE_WORDS = 3  # of a line that tells one failure from others
 
 _EXIT_CODE = re.compile(r"\bexit(?:ed with)?(?: code| status)?:?\s+(\d{1,10})\b", re.IGNORECASE)
 _EXIT_LINE = re.compile(r"^(?:Error: )?Exit code:? \d+$", re.IGNORECASE)
 # Nothing was run: a person or a rule did not want it.
-_UNWANTED = re.compile(
+_NOT_RUN = re.compile(
     r"doesn't want to (?:proceed|take this action)|Request interrupted|Permission to use"
     r"|denied by|blocked by|hook error",
     re.IGNORECASE,
 )
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ANSI_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
-_COUNTED = r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|\b(?:failures|errors|failed): *[1-9]"
+_FAILURE_COUNT = (
+    r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|\b(?:failures|errors|failed): *[1-9]"
+)
 # A run of tests or a build that says so itself, also where a pipe hides its exit code.
-_SAYS_SO = re.compile(
-    rf"{_COUNTED}|^FAILED\b|^FAIL\b|^--- FAIL|\bBUILD FAILED\b|\bBuild failed\b|^npm (?:ERR!|error)"
+_REPORTS_FAILURE = re.compile(
+    rf"{_FAILURE_COUNT}|^FAILED\b|^FAIL\b|^--- FAIL|\bBUILD FAILED\b|\bBuild failed\b|^npm "
+    rf"(?:ERR!|error)"
     r"|^make(?:\[\d+\])?: \*\*\*|^error(?:\[\w+\])?:|^Traceback \(most recent call last\)|^panic:",
     re.MULTILINE,
 )
-_SAYS_ALL_IS_WELL = re.compile(
+_REPORTS_SUCCESS = re.compile(
     r"\b[1-9]\d* passed\b|\b0 (?:failed|failures|errors)\b|^OK\b|^ok\s|\btest result: ok\b"
     r"|\bBUILD SUCCESS|\bBuild succeeded\b|\bpassing\b",
     re.MULTILINE,
 )
-_FAILED_SOME = re.compile(_COUNTED)
-_TELLING = re.compile(
+_REPORTS_FAILURE_COUNT = re.compile(_FAILURE_COUNT)
+_ERROR_LINE = re.compile(
     r"^E {2,}\S|\b\w*(?:Error|Exception)\b *[:(]|\berror(?:\[\w+\]| [a-z]+\d+)?:|^error\b|\bfatal:"
     r"|\bpanic(?:ked)?\b|^FAIL(?:ED)?\b|^--- FAIL|^npm (?:ERR!|error) (?!A complete log)|\*\*\* "
-    rf"|\bBUILD FAILED\b|{_COUNTED}|\bcannot\b|\bnot found\b|\bno such\b|\bdenied\b|\bundefined\b"
+    rf"|\bBUILD FAILED\b|{_FAILURE_COUNT}|\bcannot\b|\bnot found\b|\bno "
+    rf"such\b|\bdenied\b|\bundefined\b"
     r"|\btimed out\b|\brefused\b|^[✕✗×] ",
     re.IGNORECASE,
 )
-_SUM = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # how many did, whatever the number is
+_ZERO_FAILED = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # how many did, whatever the number is
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
-class Outcome(Value):
+class CommandOutcome(Value):
     failed: bool
     output: str
 
 
-def outcome_of(event: HookEvent, purpose: str | None) -> Outcome | None:
+def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None:
     """None where nothing can be said: it was interrupted, refused, or goes on by itself."""
-    answer = _fields(event.tool_response)
-    output = cleaned(event.error or _text(event.tool_response))
-    if event.is_interrupt or answer.get("interrupted") or _goes_on(event, answer):
+    answer = _as_mapping(event.tool_response)
+    output = clean_output(event.error or _extract_text(event.tool_response))
+    if event.is_interrupt or answer.get("interrupted") or _is_in_background(event, answer):
         return None
-    code = _code(answer, output, has_failed=event.name == FAILURE)
-    if code in INTERRUPTED or (event.name == FAILURE and code is None and _UNWANTED.search(output)):
+    code = _find_exit_code(answer, output, has_failed=event.name == FAILURE_EVENT)
+    if code in INTERRUPT_EXIT_CODES or (
+        event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)
+    ):
         return None
     is_error = answer.get("is_error") is True or answer.get("isError") is True
-    has_failed = event.name == FAILURE or is_error or bool(code)
-    return Outcome(has_failed or _says_so(output, purpose), output)
+    has_failed = event.name == FAILURE_EVENT or is_error or bool(code)
+    return CommandOutcome(has_failed or _reports_failure(output, purpose), output)
 
 
-def telling_lines(output: str) -> list[str]:
+def extract_error_lines(output: str) -> list[str]:
     """The few lines of an output that say what went wrong, each at most so long."""
-    lines = [line.strip()[:MOST_OF_A_LINE] for line in output.splitlines()]
+    lines = [line.strip()[:LINE_READ_CHARACTERS] for line in output.splitlines()]
     lines = [line for line in lines if line and not _EXIT_LINE.match(line)]
-    telling = list(dict.fromkeys(line for line in lines if _TELLING.search(line)))
+    telling = list(dict.fromkeys(line for line in lines if _ERROR_LINE.search(line)))
     if not telling:
         telling = lines[-FALLBACK_LINES:]
-    elif len(telling) > MOST_LINES:
-        half = MOST_LINES // 2  # a compiler says it first, a traceback last
+    elif len(telling) > MAX_ERROR_LINES:
+        half = MAX_ERROR_LINES // 2  # a compiler says it first, a traceback last
         telling = [*telling[:half], *telling[-half:]]
-    return [_clipped(line) for line in telling]
+    return [_clip_line(line) for line in telling]
 
 
-def signatures(lines: Iterable[str]) -> set[str]:
+def compute_signatures(lines: Iterable[str]) -> set[str]:
     """By which a failure is known again; line numbers, addresses and times do not count."""
     plain = (_NUMBERS.sub("0", line).lower().strip() for line in lines)
-    known = (line for line in plain if not _SUM.search(line))
-    return {line for line in known if len(line.split()) >= FEWEST_WORDS}
+    known = (line for line in plain if not _ZERO_FAILED.search(line))
+    return {line for line in known if len(line.split()) >= MIN_SIGNATURE_WORDS}
 
 
-def cleaned(output: str) -> str:
+def clean_output(output: str) -> str:
     """The beginning and the end of an output, in whole lines and without colours."""
-    if len(output) > MOST_READ_FIRST + MOST_READ_LAST:
-        first = output[:MOST_READ_FIRST].rpartition("\n")[0]
-        last = output[-MOST_READ_LAST:].partition("\n")[2]
+    if len(output) > OUTPUT_HEAD_CHARACTERS + OUTPUT_TAIL_CHARACTERS:
+        first = output[:OUTPUT_HEAD_CHARACTERS].rpartition("\n")[0]
+        last = output[-OUTPUT_TAIL_CHARACTERS:].partition("\n")[2]
         output = f"{first}\n{last}"
-    return _CONTROL.sub("", _COLOURS.sub("", output))
+    return _CONTROL.sub("", _ANSI_CODES.sub("", output))
 
 
-def _fields(response: Any) -> Mapping[str, Any]:
+def _as_mapping(response: Any) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
 
 
-def _text(response: Any) -> str:
+def _extract_text(response: Any) -> str:
     """What was printed, in whichever form a client hands it on."""
     if isinstance(response, str):
         return response
     if isinstance(response, Mapping):
         fields = cast(Mapping[str, Any], response)
         names = ("stdout", "stderr", "output", "content", "text", "error")
-        return "\n".join(filter(None, (_text(fields.get(name)) for name in names)))
+        return "\n".join(filter(None, (_extract_text(fields.get(name)) for name in names)))
     if isinstance(response, Sequence) and not isinstance(response, bytes | bytearray):
-        return "\n".join(filter(None, map(_text, cast(Sequence[Any], response))))
+        return "\n".join(filter(None, map(_extract_text, cast(Sequence[Any], response))))
     return ""
 
 
-def _goes_on(event: HookEvent, answer: Mapping[str, Any]) -> bool:
+def _is_in_background(event: HookEvent, answer: Mapping[str, Any]) -> bool:
     return event.tool_input.get("run_in_background") is True or bool(answer.get("backgroundTaskId"))
 
 
-def _code(answer: Mapping[str, Any], output: str, *, has_failed: bool) -> int | None:
+def _find_exit_code(answer: Mapping[str, Any], output: str, *, has_failed: bool) -> int | None:
     for name in ("exit_code", "exitCode", "returncode", "code"):
         if isinstance(given := answer.get(name), int) and not isinstance(given, bool):
             return given
-    found = _EXIT_CODE.search(output[:LONGEST_LINE]) if has_failed else None
+    found = _EXIT_CODE.search(output[:MAX_LINE_CHARACTERS]) if has_failed else None
     return int(found[1]) if found else None
 
 
-def _says_so(output: str, purpose: str | None) -> bool:
-    if purpose not in (TEST, BUILD) or not _SAYS_SO.search(output):
+def _reports_failure(output: str, purpose: str | None) -> bool:
+    if purpose not in (TEST, BUILD) or not _REPORTS_FAILURE.search(output):
         return False
-    return bool(_FAILED_SOME.search(output)) or not _SAYS_ALL_IS_WELL.search(output)
+    return bool(_REPORTS_FAILURE_COUNT.search(output)) or not _REPORTS_SUCCESS.search(output)
 
 
-def _clipped(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1].rstrip() + "…"
+def _clip_line(line: str) -> str:
+    return (
+        line if len(line) <= MAX_LINE_CHARACTERS else line[: MAX_LINE_CHARACTERS - 1].rstrip() + "…"
+    )

@@ -16,20 +16,22 @@ from everkept.errors import EverkeptError, InvalidInput
 from everkept.hooks.unhandled import end_after
 
 if TYPE_CHECKING:  # paths and settings take longer to load than most prompts take to read
-    from everkept.hooks.events import Answer, Handler, HookEvent
+    from everkept.hooks.events import Handler, HookAnswer, HookEvent
     from everkept.settings import Settings
 
-LEAVING = ("PreCompact", "SessionEnd")
-PROMPT = "UserPromptSubmit"
-HANDLED = ("SessionStart", PROMPT, "PostToolUse", "PostToolUseFailure", *LEAVING)
-NEAR = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
-MOST_INPUT = 16_000_000  # bytes
+END_EVENTS = ("PreCompact", "SessionEnd")
+PROMPT_EVENT = "UserPromptSubmit"
+HANDLED_EVENTS = ("SessionStart", PROMPT_EVENT, "PostToolUse", "PostToolUseFailure", *END_EVENTS)
+MIN_NAME_SIMILARITY = (
+    0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
+)
+MAX_INPUT_BYTES = 16_000_000  # bytes
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
-LIMITS = {PROMPT: 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
-LIMIT = 3.0  # for all others
-LAST_WORDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
-LAST_RESORT = 30.0  # where not even that is possible; no machine is so busy by itself
+EVENT_SECONDS = {PROMPT_EVENT: 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
+DEFAULT_SECONDS = 3.0  # for all others
+FINISH_SECONDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
+KILL_SECONDS = 30.0  # where not even that is possible; no machine is so busy by itself
 
 _FLAGS = (
     "--config",
@@ -44,7 +46,7 @@ _FLAGS = (
 _SWITCHES = ("--json", "--worker")  # an answer is JSON in any case
 
 
-class Call(NamedTuple):
+class HookCall(NamedTuple):
     """What the command line says."""
 
     event: str
@@ -54,24 +56,24 @@ class Call(NamedTuple):
 
 def main(argv: Sequence[str]) -> NoReturn:
     """Ends the process here: nothing that is still under way holds it up or changes its status."""
-    call = Call("", {})
+    call = HookCall("", {})
     try:
-        call = parsed(argv)
+        call = parse_arguments(argv)
         if call.is_worker:
             from everkept.hooks.worker import main as work
-            from everkept.settings import load
+            from everkept.settings import read_settings
 
-            work(load(call.flags))
+            work(read_settings(call.flags))
         else:
-            answer(call)
+            answer_event(call)
     except BaseException as error:  # noqa: BLE001
         with suppress(BaseException):
-            note(call, error)
+            log_fault(call, error)
     finally:
         os._exit(0)
 
 
-def parsed(argv: Sequence[str]) -> Call:
+def parse_arguments(argv: Sequence[str]) -> HookCall:
     """By hand: to load a parser takes longer than most answers. Raises InvalidInput."""
     events: list[str] = []
     flags: dict[str, str] = {}
@@ -84,29 +86,29 @@ def parsed(argv: Sequence[str]) -> Call:
             events.append(word)
     if len(events) > 1 or any(event.startswith("-") for event in events):
         raise InvalidInput(f"`everkept hook` does not know {' '.join(events)!r}.")
-    return Call(events[0] if events else "", flags, is_worker="--worker" in argv)
+    return HookCall(events[0] if events else "", flags, is_worker="--worker" in argv)
 
 
-def answer(call: Call) -> None:
+def answer_event(call: HookCall) -> None:
     """Reads the event, lets its handler answer, and prints what that says."""
     writing = Lock()
-    end_after(LAST_RESORT)
-    Thread(target=_end_in_time, args=(call, writing), daemon=True).start()
-    told = sys.stdin.buffer.read(MOST_INPUT + 1)
-    if call.event and call.event not in HANDLED:
+    end_after(KILL_SECONDS)
+    Thread(target=_enforce_time_limit, args=(call, writing), daemon=True).start()
+    told = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    if call.event and call.event not in HANDLED_EVENTS:
         _refuse_mistyped(call.event)
         return
-    if len(told) > MOST_INPUT:
-        raise InvalidInput(f"The hook's input has more than {MOST_INPUT} bytes.")
-    from everkept.hooks.events import event_from, facts_from, name_of, prompt_of
+    if len(told) > MAX_INPUT_BYTES:
+        raise InvalidInput(f"The hook's input has more than {MAX_INPUT_BYTES} bytes.")
+    from everkept.hooks.events import build_event, get_event_name, get_prompt, parse_input
 
-    facts = facts_from(told)
-    name = name_of(call.event, facts)
-    if name not in HANDLED or (name == PROMPT and _is_idle(prompt_of(facts))):
+    facts = parse_input(told)
+    name = get_event_name(call.event, facts)
+    if name not in HANDLED_EVENTS or (name == PROMPT_EVENT and _is_idle(get_prompt(facts))):
         return
-    from everkept.hooks.events import written
+    from everkept.hooks.events import format_answer
 
-    said = written(name, _handled(event_from(name, facts), call))
+    said = format_answer(name, _handle_event(build_event(name, facts), call))
     if said:
         with writing:
             sys.stdout.buffer.write(said)
@@ -115,29 +117,29 @@ def answer(call: Call) -> None:
 
 def _is_idle(prompt: str) -> bool:
     """Return whether a prompt asks for nothing: most do, and end before settings are loaded."""
-    from everkept.hooks.prompts import read
+    from everkept.hooks.prompts import parse_prompt
 
-    return read(prompt) is None
+    return parse_prompt(prompt) is None
 
 
-def handler_of(event: str) -> "Handler | None":
+def load_handler(event: str) -> "Handler | None":
     """Each event loads its own handler alone; None for those that nobody handles."""
     if event == "SessionStart":
-        from everkept.hooks.session_start import session_start
+        from everkept.hooks.session_start import handle_session_start
 
-        return session_start
-    if event == PROMPT:
-        from everkept.hooks.user_prompt import user_prompt
+        return handle_session_start
+    if event == PROMPT_EVENT:
+        from everkept.hooks.user_prompt import handle_user_prompt
 
-        return user_prompt
+        return handle_user_prompt
     if event in ("PostToolUse", "PostToolUseFailure"):
-        from everkept.hooks.tool_use import tool_used
+        from everkept.hooks.tool_use import handle_tool_use
 
-        return tool_used
-    if event in LEAVING:
-        from everkept.hooks.session_end import leaving
+        return handle_tool_use
+    if event in END_EVENTS:
+        from everkept.hooks.session_end import handle_session_end
 
-        return leaving
+        return handle_session_end
     return None
 
 
@@ -145,86 +147,90 @@ def _refuse_mistyped(event: str) -> None:
     """Whoever wrote it would wait for answers in vain; other events are not our business."""
     from difflib import get_close_matches
 
-    known = {name.lower(): name for name in HANDLED}
+    known = {name.lower(): name for name in HANDLED_EVENTS}
     typed = event.lower().replace("-", "").replace("_", "")
-    for near in get_close_matches(typed, known, 1, NEAR):
+    for near in get_close_matches(typed, known, 1, MIN_NAME_SIMILARITY):
         raise InvalidInput(f"There is no event {event!r}.", hint=f"{known[near]} may be meant.")
 
 
-def note(call: Call, cause: BaseException | str) -> None:
+def log_fault(call: HookCall, cause: BaseException | str) -> None:
     """Puts a fault down, where there is a data folder."""
-    from everkept.hooks.workspace import hooks_folder, record
-    from everkept.settings import NO_FILE, is_inside_hook, load
+    from everkept.hooks.workspace import get_hooks_folder, record_fault
+    from everkept.settings import NO_FILE, is_inside_hook, read_settings
 
     if is_inside_hook():
         return
     settings = None
     for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the file may be what is wrong
         with suppress(EverkeptError):
-            settings = settings or load(flags)
-    folder = None if settings is None else hooks_folder(settings)
-    record(folder, call.event, cause, echo="log_level" in call.flags)
+            settings = settings or read_settings(flags)
+    folder = None if settings is None else get_hooks_folder(settings)
+    record_fault(folder, call.event, cause, echo="log_level" in call.flags)
 
 
-def _handled(event: "HookEvent", call: Call) -> "Answer | None":
-    from everkept.settings import files_folder, is_inside_hook, load
+def _handle_event(event: "HookEvent", call: HookCall) -> "HookAnswer | None":
+    from everkept.settings import find_files_folder, is_inside_hook, read_settings
     from everkept.values import replace
 
-    handler = handler_of(event.name)
+    handler = load_handler(event.name)
     if handler is None or is_inside_hook():
         return None
-    settings = load(call.flags, folder=event.folder)
-    if not settings.hooks or files_folder(settings) is None:
+    settings = read_settings(call.flags, folder=event.folder)
+    if not settings.hooks or find_files_folder(settings) is None:
         return None  # an embedded SurrealDB belongs to the one process that has it open
     session = event.session or settings.session_id or ""
-    return _asked(handler, replace(event, folder=settings.path, session=session), settings)
+    return _run_handler(handler, replace(event, folder=settings.path, session=session), settings)
 
 
-def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Answer | None":
-    from everkept.core.runtime import driven
-    from everkept.engines.sqlite.read_only_library import reading_room
-    from everkept.hooks.events import Around
-    from everkept.hooks.workspace import Ledger, hooks_folder, project_of
-    from everkept.settings import files_folder
+def _run_handler(
+    handler: "Handler", event: "HookEvent", settings: "Settings"
+) -> "HookAnswer | None":
+    from everkept.core.runtime import run_without_loop
+    from everkept.engines.sqlite.read_only_library import open_read_only_library
+    from everkept.hooks.events import HookContext
+    from everkept.hooks.workspace import SessionLedger, find_project, get_hooks_folder
+    from everkept.settings import find_files_folder
 
-    folder = files_folder(settings)
-    room = None if folder is None else reading_room(folder)
+    folder = find_files_folder(settings)
+    room = None if folder is None else open_read_only_library(folder)
     try:
-        project = None if room is None else driven(project_of(event.folder, settings, room))
+        project = (
+            None if room is None else run_without_loop(find_project(event.folder, settings, room))
+        )
     except EverkeptError:
-        if event.name not in LEAVING:
+        if event.name not in END_EVENTS:
             raise
         project = None  # what is left to do is noted all the same: who does it asks again
     if project is not None and project.is_off:
         return None
-    ledger = Ledger(hooks_folder(settings), event.session)
-    around = Around(settings, room, ledger, now=time_ns() // 1000, run=driven)
+    ledger = SessionLedger(get_hooks_folder(settings), event.session)
+    around = HookContext(settings, room, ledger, now=time_ns() // 1000, run=run_without_loop)
     said = handler(event, around)
     if event.name == "SessionStart" and not settings.read_only:
-        _keep_house(settings, around.now)
+        _run_maintenance(settings, around.now)
     return said
 
 
-def _keep_house(settings: "Settings", now: int) -> None:
+def _run_maintenance(settings: "Settings", now: int) -> None:
     """Sees to what others have left; the answer counts more."""
-    from everkept.hooks.session_end import wake
-    from everkept.hooks.workspace import hooks_folder, sweep
+    from everkept.hooks.session_end import wake_worker
+    from everkept.hooks.workspace import get_hooks_folder, prune_daily
 
     with suppress(OSError):
-        sweep(hooks_folder(settings), now)
-        wake(settings)
+        prune_daily(get_hooks_folder(settings), now)
+        wake_worker(settings)
 
 
-def _end_in_time(call: Call, writing: Lock) -> None:
+def _enforce_time_limit(call: HookCall, writing: Lock) -> None:
     """Waits in a thread of its own: a read of input or of a locked file cannot be called off."""
-    limit = LIMITS.get(call.event, LIMIT)
+    limit = EVENT_SECONDS.get(call.event, DEFAULT_SECONDS)
     sleep(limit)
     # Whoever has the lock first decides: an answer is written whole or not at all.
     if writing.acquire(blocking=False):
         late = f"it took longer than {limit} seconds"
-        noting = Thread(target=note, args=(call, late), daemon=True)
+        noting = Thread(target=log_fault, args=(call, late), daemon=True)
         noting.start()
-        noting.join(LAST_WORDS)
+        noting.join(FINISH_SECONDS)
     else:
-        writing.acquire(timeout=LAST_WORDS)
+        writing.acquire(timeout=FINISH_SECONDS)
     os._exit(0)

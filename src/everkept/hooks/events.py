@@ -10,8 +10,8 @@ from everkept.values import Value, field
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everkept.core.ports import ReadingRoom
-    from everkept.hooks.workspace import Ledger
+    from everkept.core.ports import ReadOnlyLibrary
+    from everkept.hooks.workspace import SessionLedger
     from everkept.settings import Settings
 
 
@@ -32,13 +32,13 @@ class HookEvent(Value):
     reason: str = ""  # SessionEnd
 
 
-class Answer(Value):
+class HookAnswer(Value):
     """What the assistant is given as context; it may be empty."""
 
     context: str = ""
 
 
-class Around(Value):
+class HookContext(Value):
     """What a handler works with.
 
     `run` ends a coroutine over `room`. `room` is None where nothing is stored yet. `ledger` knows
@@ -46,40 +46,40 @@ class Around(Value):
     """
 
     settings: "Settings"
-    room: "ReadingRoom | None"
-    ledger: "Ledger"
+    room: "ReadOnlyLibrary | None"
+    ledger: "SessionLedger"
     now: int  # microseconds since 1970
     run: Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-Handler = Callable[[HookEvent, Around], Answer | None]
+Handler = Callable[[HookEvent, HookContext], HookAnswer | None]
 
 
-def event_from(name: str, facts: Mapping[str, Any]) -> HookEvent:
+def build_event(name: str, facts: Mapping[str, Any]) -> HookEvent:
     """Return the event of this name."""
     tool_input = facts.get("tool_input")
     response = facts.get("tool_response", facts.get("tool_result"))
     return HookEvent(
         name=name,
-        session=_text(facts, "session_id"),
-        folder=_path(facts, "cwd"),
-        transcript=_path(facts, "transcript_path"),
-        source=_text(facts, "source"),
-        prompt=prompt_of(facts),
-        tool=_text(facts, "tool_name"),
+        session=_get_text(facts, "session_id"),
+        folder=_get_path(facts, "cwd"),
+        transcript=_get_path(facts, "transcript_path"),
+        source=_get_text(facts, "source"),
+        prompt=get_prompt(facts),
+        tool=_get_text(facts, "tool_name"),
         tool_input=cast(dict[str, Any], tool_input) if isinstance(tool_input, dict) else {},
         tool_response=response,
-        error=_text(facts, "error"),
+        error=_get_text(facts, "error"),
         is_interrupt=facts.get("is_interrupt") is True,
-        reason=_text(facts, "reason"),
+        reason=_get_text(facts, "reason"),
     )
 
 
-def facts_from(told: bytes) -> Mapping[str, Any]:
+def parse_input(told: bytes) -> Mapping[str, Any]:
     """Return what a hook was told. Raises InvalidInput."""
     try:
         # Half a character, which JSON can name and no text can hold, becomes a question mark.
-        facts = json.loads(told, object_pairs_hook=_whole)
+        facts = json.loads(told, object_pairs_hook=_clean_pairs)
     except (ValueError, RecursionError) as error:
         # What was said stays out of the message: it may be a prompt.
         raise InvalidInput(f"The hook's input is no JSON ({type(error).__name__}).") from None
@@ -88,51 +88,51 @@ def facts_from(told: bytes) -> Mapping[str, Any]:
     return cast(dict[str, Any], facts)
 
 
-def _whole(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {_storable(key): _storable(value) for key, value in pairs}
+def _clean_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {_clean_value(key): _clean_value(value) for key, value in pairs}
 
 
-def _storable(value: Any) -> Any:
+def _clean_value(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
-        return [_storable(each) for each in cast(list[Any], value)]
+        return [_clean_value(each) for each in cast(list[Any], value)]
     return value
 
 
-def name_of(given: str, facts: Mapping[str, Any]) -> str:
+def get_event_name(given: str, facts: Mapping[str, Any]) -> str:
     """Return the event that the command line names, otherwise the one that the facts name."""
-    return given or _text(facts, "hook_event_name")
+    return given or _get_text(facts, "hook_event_name")
 
 
-def prompt_of(facts: Mapping[str, Any]) -> str:
-    return _text(facts, "prompt") or _text(facts, "user_prompt")
+def get_prompt(facts: Mapping[str, Any]) -> str:
+    return _get_text(facts, "prompt") or _get_text(facts, "user_prompt")
 
 
-def _text(facts: Mapping[str, Any], key: str) -> str:
+def _get_text(facts: Mapping[str, Any], key: str) -> str:
     value = facts.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _path(facts: Mapping[str, Any], key: str) -> "Path | None":
+def _get_path(facts: Mapping[str, Any], key: str) -> "Path | None":
     from pathlib import Path  # costs a prompt that asks for nothing more than all else it loads
 
-    value = _text(facts, key)
+    value = _get_text(facts, key)
     return Path(value) if value and "\0" not in value else None
 
 
 # Longer ones are put into a file by the client, with a preview of it in their place.
-MOST_CONTEXT = 8_000  # characters
+MAX_CONTEXT_CHARACTERS = 8_000  # characters
 
 
-def written(event: str, answer: Answer | None) -> bytes:
+def format_answer(event: str, answer: HookAnswer | None) -> bytes:
     """What is printed; nothing where there is nothing to say. Raises InvalidInput."""
     context = "" if answer is None else answer.context
     if not context:
         return b""
-    if len(context) > MOST_CONTEXT:  # cut off it would have lost the end of its fence
+    if len(context) > MAX_CONTEXT_CHARACTERS:  # cut off it would have lost the end of its fence
         raise InvalidInput(
-            f"The context has {len(context)} characters, and may have {MOST_CONTEXT}."
+            f"The context has {len(context)} characters, and may have {MAX_CONTEXT_CHARACTERS}."
         )
     told = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
     return (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

@@ -5,25 +5,25 @@ from typing import Literal, NamedTuple
 
 from everkept.language.past_forms import (
     OVERVIEW,
-    Trigger,
-    foreign_indicators_in,
-    indicators_in,
-    triggered,
+    PastTrigger,
+    find_trigger,
+    list_foreign_indicators,
+    list_indicators,
 )
-from everkept.language.telling_words import Word, telling_words
+from everkept.language.telling_words import TellingWord, find_telling_words
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
 # after it what to do with it, and most programs end with what went wrong.
-HEAD, TAIL = 2_500, 1_500  # characters
-FEWEST_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
-FEWEST_HINTED = 2  # where something in it hints at the past
-FEWEST_OF_TOPIC = 2  # below that, the rest of the prompt says more about what is meant
+HEAD_CHARACTERS, TAIL_CHARACTERS = 2_500, 1_500  # characters
+MIN_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
+MIN_HINTED_WORDS = 2  # where something in it hints at the past
+MIN_TOPIC_WORDS = 2  # below that, the rest of the prompt says more about what is meant
 
 # What a program says in the user's name, and what only the program is told.
-_NO_PROMPT = ("<command-", "<local-command", "<task-notification", "<bash-", "!")
+_NON_PROMPT_PREFIXES = ("<command-", "<local-command", "<task-notification", "<bash-", "!")
 
 
-class Reading(NamedTuple):
+class ParsedPrompt(NamedTuple):
     """A prompt that may be answered: what it says, and the words that it is about.
 
     Where it asks for the past, `words` are those of its topic and `around` all that it has; it
@@ -31,85 +31,93 @@ class Reading(NamedTuple):
     """
 
     prompt: str
-    words: tuple[Word, ...]
-    around: tuple[Word, ...] = ()
-    trigger: Trigger | None = None
+    words: tuple[TellingWord, ...]
+    around: tuple[TellingWord, ...] = ()
+    trigger: PastTrigger | None = None
     has_indicator: bool = False
     is_debugging: bool = False
-    error: tuple[Word, ...] = ()
+    error: tuple[TellingWord, ...] = ()
     error_lines: tuple[str, ...] = ()
     is_foreign: bool = False
 
 
-def read(prompt: str) -> Reading | None:
+def parse_prompt(prompt: str) -> ParsedPrompt | None:
     """None for a prompt that says too little, or nothing to anybody: `yes`, `go on`, `/clear`."""
-    text = part_read(prompt)
+    text = shorten_prompt(prompt)
     if not text or _is_command(text):
         return None
-    words = telling_words(text)
-    if trigger := triggered(text):
-        return _for_trigger(text, trigger, words)
-    if len(words) < FEWEST_HINTED:
+    words = find_telling_words(text)
+    if trigger := find_trigger(text):
+        return _parse_triggered(text, trigger, words)
+    if len(words) < MIN_HINTED_WORDS:
         return None
-    hints, foreign = indicators_in(text), foreign_indicators_in(text)
+    hints, foreign = list_indicators(text), list_foreign_indicators(text)
     debugs = is_debugging(text)
-    lines = error_lines(text) if debugs else ()
-    if len(words) < FEWEST_WORDS and not (hints or foreign or lines):
+    lines = extract_error_lines(text) if debugs else ()
+    if len(words) < MIN_WORDS and not (hints or foreign or lines):
         return None
-    return Reading(
+    return ParsedPrompt(
         text,
         words,
         has_indicator=bool(hints or foreign),
         is_debugging=debugs,
-        error=error_words(text) if debugs else (),
+        error=extract_error_words(text) if debugs else (),
         error_lines=lines,
         is_foreign=bool(foreign),
     )
 
 
-def part_read(prompt: str) -> str:
+def shorten_prompt(prompt: str) -> str:
     """As much of a prompt as is read, however long it is."""
-    if len(prompt) <= HEAD + TAIL:
+    if len(prompt) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
         return prompt.strip()
-    return f"{prompt[:HEAD].strip()}\n{prompt[-TAIL:].strip()}"
+    return f"{prompt[:HEAD_CHARACTERS].strip()}\n{prompt[-TAIL_CHARACTERS:].strip()}"
 
 
-def _for_trigger(text: str, trigger: Trigger, words: tuple[Word, ...]) -> Reading | None:
+def _parse_triggered(
+    text: str, trigger: PastTrigger, words: tuple[TellingWord, ...]
+) -> ParsedPrompt | None:
     if trigger.wanted == OVERVIEW:
-        return Reading(text, (), (), trigger)
-    topic = _words_of_topic(trigger, words)
-    return Reading(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
+        return ParsedPrompt(text, (), (), trigger)
+    topic = _select_topic_words(trigger, words)
+    return (
+        ParsedPrompt(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
+    )
 
 
 def _is_command(text: str) -> bool:
     """A command of the assistant's program; a path is none."""
     first = text.split(maxsplit=1)[0]
-    return text.startswith(_NO_PROMPT) or (first.startswith("/") and first.count("/") == 1)
+    return text.startswith(_NON_PROMPT_PREFIXES) or (
+        first.startswith("/") and first.count("/") == 1
+    )
 
 
-def _words_of_topic(trigger: Trigger, around: tuple[Word, ...]) -> tuple[Word, ...]:
-    words = telling_words(trigger.topic)
-    if len(words) < FEWEST_OF_TOPIC:
+def _select_topic_words(
+    trigger: PastTrigger, around: tuple[TellingWord, ...]
+) -> tuple[TellingWord, ...]:
+    words = find_telling_words(trigger.topic)
+    if len(words) < MIN_TOPIC_WORDS:
         words = tuple(dict.fromkeys((*words, *around)))
-    return words or telling_words(trigger.topic, commonplace=True)
+    return words or find_telling_words(trigger.topic, commonplace=True)
 
 
-Reason = Literal["similar work", "how to", "similar error", "related feature"]
+SuggestionReason = Literal["similar work", "how to", "similar error", "related feature"]
 
-SIMILAR = 0.7
-COMPLEX = 0.5
-SAME_ERROR = 0.6
-SAME_DOMAIN = 0.5
+MIN_WORK_SIMILARITY = 0.7
+MIN_COMPLEXITY = 0.5
+MIN_ERROR_SIMILARITY = 0.6
+MIN_DOMAIN_OVERLAP = 0.5
 
-LONG = 40  # words of a prompt that is as long as it can count
-MOST_ERROR_WORDS = 16
-LONGEST_ERROR = 300  # characters of a line that are read
-SHORTEST_ERROR = 16  # characters of one by which an error is known again
-FEWEST_TELLING = 2  # words of it
-MOST_ERROR_LINES = 6
+LONG_PROMPT_WORDS = 40  # words of a prompt that is as long as it can count
+MAX_ERROR_WORDS = 16
+MAX_ERROR_CHARACTERS = 300  # characters of a line that are read
+MIN_ERROR_CHARACTERS = 16  # characters of one by which an error is known again
+MIN_ERROR_WORDS = 2  # words of it
+MAX_ERROR_LINES = 6
 
 
-class Signals(NamedTuple):
+class PromptSignals(NamedTuple):
     """What is measured of a prompt; every number is from 0 to 1.
 
     - `similarity_to_past`: the share of its telling words that one passage of a past record has,
@@ -134,23 +142,23 @@ class Signals(NamedTuple):
     domain_overlap: float = 0.0
 
 
-def reason_to_suggest(signals: Signals) -> Reason | None:
+def find_reason(signals: PromptSignals) -> SuggestionReason | None:
     """The first of the four reasons that holds."""
-    if signals.debugging and signals.error_similarity > SAME_ERROR:
+    if signals.debugging and signals.error_similarity > MIN_ERROR_SIMILARITY:
         return "similar error"
-    if signals.similarity_to_past > SIMILAR:
+    if signals.similarity_to_past > MIN_WORK_SIMILARITY:
         return "similar work"
-    if signals.asking_how_to and signals.complexity > COMPLEX:
+    if signals.asking_how_to and signals.complexity > MIN_COMPLEXITY:
         return "how to"
-    if signals.new_feature and signals.domain_overlap > SAME_DOMAIN:
+    if signals.new_feature and signals.domain_overlap > MIN_DOMAIN_OVERLAP:
         return "related feature"
     return None
 
 
-def asks_how_to(prompt: str) -> bool:
+def is_how_to(prompt: str) -> bool:
     """`How do I …`, `what is the best way to …`, `how to …`; not `how are you`."""
     lowered = prompt.lower()
-    return ("how" in lowered or "way" in lowered) and _has(
+    return ("how" in lowered or "way" in lowered) and _matches(
         r"\bhow (?:do|can|could|should|would|might|shall|must) (?:i|we|you|one)\b"
         r"|\bhow to \w+|\bhow (?:is|are|does|do) [^.?!\n]{1,80} (?:work|works|implemented|handled"
         r"|done|built|configured|wired|set up)\b"
@@ -162,12 +170,14 @@ def asks_how_to(prompt: str) -> bool:
 
 def is_debugging(prompt: str) -> bool:
     """An error, a failure, or a question why something does not work."""
-    return _may_fail(prompt) and (bool(_error_lines(prompt)) or _has(_FAILING, prompt))
+    return _has_failure_word(prompt) and (
+        bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt)
+    )
 
 
-def wants_new_feature(prompt: str) -> bool:
+def is_feature_request(prompt: str) -> bool:
     """Something is to be added, built or supported; not fixed, renamed or explained."""
-    return _has(
+    return _matches(
         r"(?:^|[.!?\n]\s*|\b(?:please|to|let's|let us|can you|could you|and|then|now|should)\s+)"
         r"(?:implement|build|create|introduce|develop|scaffold|support|design|add)"
         r"\s+(?:me\s+|us\s+)?(?:a|an|another|the|some|new|support|(?!it\b|this\b|that\b|them\b"
@@ -175,10 +185,10 @@ def wants_new_feature(prompt: str) -> bool:
         r"|\bnew (?:feature|endpoint|page|command|screen|module|service|api|component|option"
         r"|flag|tool|integration|importer|exporter|job|worker|table|form)\b",
         prompt,
-    ) and not _has(r"^\W*(?:why|what|where|who|when|which|is|are|does|do|did)\b", prompt)
+    ) and not _matches(r"^\W*(?:why|what|where|who|when|which|is|are|does|do|did)\b", prompt)
 
 
-def complexity(prompt: str) -> float:
+def compute_complexity(prompt: str) -> float:
     """Up to two fifths for its length, three tenths each for names of code, for files and for
     clauses; a prompt that has enough of them all is as complex as it can be."""
     words = prompt.split()
@@ -188,37 +198,41 @@ def complexity(prompt: str) -> float:
     clauses = len(re.findall(_CLAUSE, prompt, re.IGNORECASE))
     return min(
         1.0,
-        0.4 * min(len(words) / LONG, 1)
+        0.4 * min(len(words) / LONG_PROMPT_WORDS, 1)
         + 0.1 * min(max(names, 0), 3)
         + 0.15 * min(files, 2)
         + 0.1 * min(clauses, 3),
     )
 
 
-def error_words(prompt: str) -> tuple[Word, ...]:
+def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
     """The telling words of the lines that name an error, or of the sentences that tell of a
     failure where no line does; numbers and paths are left out."""
-    lines = _error_lines(prompt) or [
-        sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _has(_FAILING, sentence)
+    lines = _select_error_lines(prompt) or [
+        sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _matches(_FAILING, sentence)
     ]
-    read = [re.sub(_PLACE, " ", line[:LONGEST_ERROR]) for line in lines[-MOST_ERROR_LINES:]]
-    words = telling_words("\n".join(read))
-    return tuple(word for word in words if not word.text[0].isdigit())[:MOST_ERROR_WORDS]
+    read = [
+        re.sub(_LOCATION, " ", line[:MAX_ERROR_CHARACTERS]) for line in lines[-MAX_ERROR_LINES:]
+    ]
+    words = find_telling_words("\n".join(read))
+    return tuple(word for word in words if not word.text[0].isdigit())[:MAX_ERROR_WORDS]
 
 
-def error_lines(prompt: str) -> tuple[str, ...]:
-    """What the lines that name an error say from there on, as `plain_error` writes it; only what
-    tells one error from others, and no line of code that raises one."""
+def extract_error_lines(prompt: str) -> tuple[str, ...]:
+    """What the lines that name an error say from there on, as `normalize_error` writes it.
+
+    Only what tells one error from others, and no line of code that raises one.
+    """
     sign = re.compile(_ERROR_LINE, re.MULTILINE)
-    lines = [line for line in _error_lines(prompt) if not re.match(_CODE, line)]
-    found = [match for line in lines[-MOST_ERROR_LINES:] if (match := sign.search(line))]
-    said = [match.string[match.start() :][:LONGEST_ERROR] for match in found]
-    telling = [line for line in said if len(telling_words(line)) >= FEWEST_TELLING]
-    plain = [line for line in map(plain_error, telling) if len(line) >= SHORTEST_ERROR]
+    lines = [line for line in _select_error_lines(prompt) if not re.match(_CODE, line)]
+    found = [match for line in lines[-MAX_ERROR_LINES:] if (match := sign.search(line))]
+    said = [match.string[match.start() :][:MAX_ERROR_CHARACTERS] for match in found]
+    telling = [line for line in said if len(find_telling_words(line)) >= MIN_ERROR_WORDS]
+    plain = [line for line in map(normalize_error, telling) if len(line) >= MIN_ERROR_CHARACTERS]
     return tuple(dict.fromkeys(plain))
 
 
-def plain_error(text: str) -> str:
+def normalize_error(text: str) -> str:
     """Without what the same error has otherwise next time: addresses, lines, quotation marks."""
     return " ".join(re.sub(r"0x[0-9a-f]+|\bline \d+|['\"`]", "", text.lower()).split())
 
@@ -228,7 +242,7 @@ _FAILURE_WORDS = """
     error exception err_ fail crash fault panic fatal debug trace deadlock regression time leak
     hang flaky broken n't not unable why bug exit status http denied refused such unexpected memory
 """
-_FAILURES = tuple(_FAILURE_WORDS.split())
+_FAILURE_STEMS = tuple(_FAILURE_WORDS.split())
 _FAILING = (
     r"\b(?:debug(?:ging)?|stack ?trace|traceback|crash(?:es|ed|ing)?|segfaults?|deadlocks?"
     r"|regression|timed out|times out|time ?outs?|hangs|flaky|broken|leak(?:s|ing)?)\b"
@@ -251,7 +265,7 @@ _CLAUSE = (
 )
 _CODE = r"\W*(?:raise|throws?|except|catch|import|from|class|def|return|if|new|assert)\b"
 # Where something stands, which is another place tomorrow.
-_PLACE = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
+_LOCATION = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
 _ERROR_LINE = (
     r"\b[A-Za-z]\w{0,80}?(?:Error|Exception|Fault|Panic)\b|\b(?:ERR|E)_?[A-Z]{3,}\w*|\bE\d{3,}\b"
     r"|(?i:^[^\w\n]*(?:error|fatal|panic|exception|err!)\b[^\n]{0,20}:)|(?i:\berror: )"
@@ -259,12 +273,12 @@ _ERROR_LINE = (
 )
 
 
-def _may_fail(prompt: str) -> bool:
+def _has_failure_word(prompt: str) -> bool:
     lowered = prompt.lower()
-    return any(word in lowered for word in _FAILURES)
+    return any(word in lowered for word in _FAILURE_STEMS)
 
 
-def _error_lines(prompt: str) -> list[str]:
+def _select_error_lines(prompt: str) -> list[str]:
     sign = re.compile(_ERROR_LINE, re.MULTILINE)
     return [line for line in prompt.splitlines() if sign.search(line)]
 
@@ -282,5 +296,5 @@ def _is_name(word: str) -> bool:
     return has_hump or ("_" in word.strip("_") and word.isidentifier()) or word.endswith("(")
 
 
-def _has(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     return re.search(pattern, text.replace("’", "'").lower()) is not None

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from everkept.core.context_text import token_count
-from everkept.core.records import Record, Where
+from everkept.core.context_text import count_tokens
+from everkept.core.records import Record, RecordFilter
 from everkept.core.secret_forms import is_placeholder
-from everkept.core.secrets import masked, secret_spans
-from everkept.families.memories.context import entry_of, fenced, is_current
+from everkept.core.secrets import find_secrets, mask_text
+from everkept.families.memories.context import build_entry, fence_memories, is_current
 from everkept.families.memories.memory_identity import MEMORY
-from everkept.hooks.commands import signatures
-from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.workspace import FAILED, FIXED, project_of
+from everkept.hooks.commands import compute_signatures
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.workspace import FAILED_TAG, FIXED_TAG, find_project
 
 # In a command, what such an option or variable is given is a secret, however it looks.
 _NAME = re.compile(
@@ -22,31 +22,34 @@ _NAME = re.compile(
 _WORD = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"|;&\\])+", re.DOTALL)
 _PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]")
 _MASK = "[masked: password]"
-SHORTEST = 3  # characters; less is a number or a letter
-SHORTEST_ELSEWHERE = 6  # what is shorter may be a word of its own in an output
+MIN_SECRET_CHARACTERS = 3  # characters; less is a number or a letter
+MIN_OUTPUT_SECRET_CHARACTERS = 6  # what is shorter may be a word of its own in an output
 
 
-def without_secrets(command: str) -> str:
+def mask_command(command: str) -> str:
     """The command as it may be shown."""
     parts: list[str] = []
     at = 0
-    for start, end in _named(command):
+    for start, end in _find_secret_spans(command):
         parts += [command[at:start], _MASK]
         at = end
-    return masked("".join([*parts, command[at:]]))[0]
+    return mask_text("".join([*parts, command[at:]]))[0]
 
 
-def without_those_of(command: str, output: str) -> str:
+def mask_output(command: str, output: str) -> str:
     """The output without its secrets, and without what the command was given as one."""
-    spans = [*_named(command), *((start, end) for start, end, _ in secret_spans(command))]
+    spans = [
+        *_find_secret_spans(command),
+        *((start, end) for start, end, _ in find_secrets(command)),
+    ]
     text = output
     for secret in sorted({command[start:end] for start, end in spans}, key=len, reverse=True):
-        if len(secret) >= SHORTEST_ELSEWHERE:
+        if len(secret) >= MIN_OUTPUT_SECRET_CHARACTERS:
             text = text.replace(secret, _MASK)
-    return masked(text)[0]
+    return mask_text(text)[0]
 
 
-def _named(command: str) -> Iterator[tuple[int, int]]:
+def _find_secret_spans(command: str) -> Iterator[tuple[int, int]]:
     """Where the values of such options and variables stand, without their quotes."""
     awaited = ""  # the option whose value comes next
     for word in _WORD.finditer(command):
@@ -62,20 +65,22 @@ def _named(command: str) -> Iterator[tuple[int, int]]:
 
 def _is_harmless(value: str, name: str) -> bool:
     is_count = value.isdigit() and name.lower().endswith("token")
-    is_no_value = len(value) < SHORTEST or value.startswith("-") or bool(_PATH.match(value))
+    is_no_value = (
+        len(value) < MIN_SECRET_CHARACTERS or value.startswith("-") or bool(_PATH.match(value))
+    )
     return is_count or is_no_value or is_placeholder(value)
 
 
-LOOKED_AT = 100  # memories, the newest
-MOST_TOKENS = 300
-LONGEST_TEXT = 2_000  # characters that are read of a memory
+MAX_SCANNED_MEMORIES = 100  # memories, the newest
+MAX_CONTEXT_TOKENS = 300
+MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
 INTRODUCTION = "Everkept: the same error was met before in this project, and then mended."
 
 
-def said_of_failure(head: str, event: HookEvent, around: Around) -> list[str]:
+def read_failure_lines(head: str, event: HookEvent, around: HookContext) -> list[str]:
     """The lines that the memory of a failure has below its head; none where it is forgotten."""
-    where = Where(kinds=(MEMORY,), sessions=(event.session.strip(),), tags=(FAILED,))
-    found: list[Record] = around.run(_newest(where, event, around))
+    where = RecordFilter(kinds=(MEMORY,), sessions=(event.session.strip(),), tags=(FAILED_TAG,))
+    found: list[Record] = around.run(_read_newest(where, event, around))
     for record in found:
         first, *rest = record.text.splitlines()
         if first == head:
@@ -83,37 +88,39 @@ def said_of_failure(head: str, event: HookEvent, around: Around) -> list[str]:
     return []
 
 
-def mended_before(lines: Sequence[str], event: HookEvent, around: Around) -> Answer | None:
+def find_earlier_fix(
+    lines: Sequence[str], event: HookEvent, around: HookContext
+) -> HookAnswer | None:
     """What helped in another session against one of these lines; told once."""
-    known = signatures(lines)
+    known = compute_signatures(lines)
     if not known:
         return None
-    where = Where(kinds=(MEMORY,), scopes=("project",), tags=(FIXED,), automatic=True)
-    found: list[Record] = around.run(_newest(where, event, around))
+    where = RecordFilter(kinds=(MEMORY,), scopes=("project",), tags=(FIXED_TAG,), automatic=True)
+    found: list[Record] = around.run(_read_newest(where, event, around))
     for record in found:
         is_elsewhere = record.session != event.session.strip() and is_current(record)
-        if is_elsewhere and known & signatures(record.text.splitlines()[1:]):
-            return _told(record, around)
+        if is_elsewhere and known & compute_signatures(record.text.splitlines()[1:]):
+            return _build_answer(record, around)
     return None
 
 
-async def _newest(where: Where, event: HookEvent, around: Around) -> list[Record]:
+async def _read_newest(where: RecordFilter, event: HookEvent, around: HookContext) -> list[Record]:
     if around.room is None:
         return []
-    project = await project_of(event.folder, around.settings, around.room)
+    project = await find_project(event.folder, around.settings, around.room)
     if project is None or project.is_off:
         return []
     _, store = await around.room.open(project.name)
-    return await store.scan(where, order="newest", limit=LOOKED_AT)
+    return await store.scan(where, order="newest", limit=MAX_SCANNED_MEMORIES)
 
 
-def _told(record: Record, around: Around) -> Answer | None:
-    entry = entry_of(record, LONGEST_TEXT, around.now)
-    line = entry.fitting(MOST_TOKENS - token_count(_framed("")))
+def _build_answer(record: Record, around: HookContext) -> HookAnswer | None:
+    entry = build_entry(record, MAX_TEXT_CHARACTERS, around.now)
+    line = entry.fit_line(MAX_CONTEXT_TOKENS - count_tokens(_fence_body("")))
     if line is None or not around.ledger.claim([record.id]):
         return None
-    return Answer(context=_framed(f"{line}\n"))
+    return HookAnswer(context=_fence_body(f"{line}\n"))
 
 
-def _framed(body: str) -> str:
-    return f"{INTRODUCTION}\n{fenced(body)}"
+def _fence_body(body: str) -> str:
+    return f"{INTRODUCTION}\n{fence_memories(body)}"

@@ -11,37 +11,39 @@ from types import NoneType
 from typing import Any, cast
 
 from everkept.core import disk
-from everkept.core.locks import IS_INHERITED, FileLock, Turn
+from everkept.core.locks import IS_INHERITED, ExpiringLock, FileLock
 from everkept.hooks import workspace
-from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.workspace import hooks_folder, mark
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.workspace import compute_mark, get_hooks_folder
 from everkept.settings import (
     NO_FILE,
     Settings,
-    client_environment,
-    engine_flags,
-    environment_of_hook,
+    build_engine_flags,
+    build_hook_environment,
+    read_client_environment,
 )
 from everkept.values import Value, as_dict, field, replace
 
-FOLDER = "jobs"  # inside the folder of the hooks
-ASIDE = "failed"  # likewise: what was tried in vain
+JOBS_FOLDER = "jobs"  # inside the folder of the hooks
+FAILED_FOLDER = "failed"  # likewise: what was tried in vain
 
-MOST_WAITING = 1_000  # files; before more, the oldest go
-MOST_ASIDE = 50
-ASIDE_FOR = 30 * 86_400  # seconds that one is kept for somebody to look at
-LEFT_OVER = 3_600  # seconds after which a file that was never finished is nobody's any more
+MAX_PENDING_JOBS = 1_000  # files; before more, the oldest go
+MAX_FAILED_JOBS = 50
+FAILED_JOB_SECONDS = 30 * 86_400  # seconds that one is kept for somebody to look at
+STALE_DRAFT_SECONDS = (
+    3_600  # seconds after which a file that was never finished is nobody's any more
+)
 
-_ENDING = ".json"
-_MARKED = 12  # characters that tell sessions apart in the name of a file
-_MAYBE_TEXT = (str, NoneType)
-_KINDS = {
+_SUFFIX = ".json"
+_SESSION_MARK_CHARACTERS = 12  # characters that tell sessions apart in the name of a file
+_OPTIONAL_TEXT = (str, NoneType)
+_FIELD_TYPES = {
     "event": str,
     "session": str,
     "at": int,
-    "transcript": _MAYBE_TEXT,
-    "source": _MAYBE_TEXT,
-    "folder": _MAYBE_TEXT,
+    "transcript": _OPTIONAL_TEXT,
+    "source": _OPTIONAL_TEXT,
+    "folder": _OPTIONAL_TEXT,
     "wishes": dict,
     "failures": int,
     "starts": int,
@@ -49,7 +51,7 @@ _KINDS = {
 }
 
 
-class Job(Value):
+class SessionJob(Value):
     """One transcript to take in, and at its end a session to sum up.
 
     `wishes` are settings of the hook that wrote it: whoever works it off may have others.
@@ -68,63 +70,63 @@ class Job(Value):
     name: str = ""  # of its file, once it has one
 
 
-class Jobs:
+class JobQueue:
     """A file is written once by a hook and is the worker's from then on, so no two ever meet."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the hooks' own, inside the data folder; it is made for the first job."""
-        self._folder = folder / FOLDER
-        self._aside = folder / ASIDE
+        self._folder = folder / JOBS_FOLDER
+        self._aside = folder / FAILED_FOLDER
 
-    def add(self, job: Job) -> int:
+    def add(self, job: SessionJob) -> int:
         """Says how many of the oldest had to go for it."""
         disk.make_folder(self._folder)
-        oldest = self.names()[: -MOST_WAITING + 1]
+        oldest = self.list_names()[: -MAX_PENDING_JOBS + 1]
         for name in oldest:
             self._remove(name)
-        session = mark(job.session)[:_MARKED]
-        self.keep(replace(job, name=f"{job.at:017d}-{session}-{os.urandom(4).hex()}{_ENDING}"))
+        session = compute_mark(job.session)[:_SESSION_MARK_CHARACTERS]
+        self.save(replace(job, name=f"{job.at:017d}-{session}-{os.urandom(4).hex()}{_SUFFIX}"))
         return len(oldest)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Of all that waits, the oldest first."""
-        return [path.name for path in _listed(self._folder)]
+        return [path.name for path in _list_files(self._folder)]
 
-    def get(self, name: str) -> Job | None:
+    def read_job(self, name: str) -> SessionJob | None:
         """None for what is no job; it is put aside."""
         try:
-            return _parsed(name, (self._folder / name).read_bytes())
+            return _parse_job(name, (self._folder / name).read_bytes())
         except OSError:  # it is gone, or no file
             return None
         except (ValueError, TypeError) as error:
-            self._put_aside(name, {"reason": f"it cannot be read: {error}"})
+            self._move_to_failed(name, {"reason": f"it cannot be read: {error}"})
             return None
 
-    def keep(self, job: Job) -> None:
+    def save(self, job: SessionJob) -> None:
         """Writes it as it is now."""
         values = {name: value for name, value in as_dict(job).items() if name != "name"}
-        _write(self._folder / job.name, values)
+        _write_values(self._folder / job.name, values)
 
-    def done(self, job: Job) -> None:
+    def remove(self, job: SessionJob) -> None:
         self._remove(job.name)
 
-    def give_up(self, job: Job, reason: str) -> None:
+    def reject(self, job: SessionJob, reason: str) -> None:
         """Puts it where nobody tries it again, with the reason."""
-        self._put_aside(job.name, {**as_dict(job), "reason": reason})
+        self._move_to_failed(job.name, {**as_dict(job), "reason": reason})
 
-    def set_aside(self) -> list[Mapping[str, Any]]:
+    def list_failed(self) -> list[Mapping[str, Any]]:
         """What was given up, the oldest first, each with its `reason`."""
-        return [_reasoned(path) for path in _listed(self._aside)]
+        return [_read_failed(path) for path in _list_files(self._aside)]
 
-    def try_again(self) -> tuple[int, int]:
+    def retry_failed(self) -> tuple[int, int]:
         """Lets all that was given up wait once more, and removes what is no job.
 
         Says how many of each there were.
         """
         again = removed = 0
-        for path in _listed(self._aside):
+        for path in _list_files(self._aside):
             try:
-                job = _parsed("", path.read_bytes())
+                job = _parse_job("", path.read_bytes())
             except OSError:
                 continue
             except (ValueError, TypeError):
@@ -135,30 +137,30 @@ class Jobs:
             path.unlink(missing_ok=True)
         return again, removed
 
-    def unreadable(self) -> list[Path]:
+    def list_unreadable(self) -> list[Path]:
         """What waits with the jobs and is none."""
-        return [path for path in _listed(self._folder) if not _is_job(path)]
+        return [path for path in _list_files(self._folder) if not _is_job(path)]
 
-    def waiting_for(self, seconds: float) -> list[str]:
+    def list_older_than(self, seconds: float) -> list[str]:
         """The names of those that have waited longer than that."""
         now = time.time()
-        return [path.name for path in _listed(self._folder) if _age(path, now) > seconds]
+        return [path.name for path in _list_files(self._folder) if _get_age(path, now) > seconds]
 
     def prune(self) -> None:
         """Removes what nobody will come back for."""
         now = time.time()
-        aside = _listed(self._aside)
+        aside = _list_files(self._aside)
         for number, path in enumerate(aside):
-            if number < len(aside) - MOST_ASIDE or _age(path, now) > ASIDE_FOR:
+            if number < len(aside) - MAX_FAILED_JOBS or _get_age(path, now) > FAILED_JOB_SECONDS:
                 path.unlink(missing_ok=True)
         for folder in (self._folder, self._aside):
-            for path in _listed(folder, disk.DRAFT):
-                if _age(path, now) > LEFT_OVER:
+            for path in _list_files(folder, disk.DRAFT_SUFFIX):
+                if _get_age(path, now) > STALE_DRAFT_SECONDS:
                     path.unlink(missing_ok=True)
 
-    def _put_aside(self, name: str, values: Mapping[str, Any]) -> None:
+    def _move_to_failed(self, name: str, values: Mapping[str, Any]) -> None:
         disk.make_folder(self._aside)
-        _write(self._aside / name, values)
+        _write_values(self._aside / name, values)
         self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -167,7 +169,7 @@ class Jobs:
 
 def _is_job(path: Path) -> bool:
     try:
-        _parsed("", path.read_bytes())
+        _parse_job("", path.read_bytes())
     except FileNotFoundError:  # it was one, and is worked off
         return True
     except (OSError, ValueError, TypeError):
@@ -175,19 +177,19 @@ def _is_job(path: Path) -> bool:
     return True
 
 
-def _parsed(name: str, data: bytes) -> Job:
+def _parse_job(name: str, data: bytes) -> SessionJob:
     value: Any = json.loads(data)
     if not isinstance(value, dict):
         raise TypeError("it is no object")
     told = cast(dict[str, Any], value)
-    given: dict[str, Any] = {key: told.get(key) for key in _KINDS}
-    for key, kinds in _KINDS.items():
+    given: dict[str, Any] = {key: told.get(key) for key in _FIELD_TYPES}
+    for key, kinds in _FIELD_TYPES.items():
         if not isinstance(given[key], kinds):
             raise TypeError(f"`{key}` is {given[key]!r}")
-    return Job(**given, name=name)
+    return SessionJob(**given, name=name)
 
 
-def _reasoned(path: Path) -> Mapping[str, Any]:
+def _read_failed(path: Path) -> Mapping[str, Any]:
     try:
         value: Any = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -196,18 +198,18 @@ def _reasoned(path: Path) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], value) if isinstance(value, dict) else unknown
 
 
-def _write(path: Path, values: Mapping[str, Any]) -> None:
+def _write_values(path: Path, values: Mapping[str, Any]) -> None:
     disk.replace(path, json.dumps(values).encode("ascii"), is_synced=False)
 
 
-def _listed(folder: Path, ending: str = _ENDING) -> list[Path]:
+def _list_files(folder: Path, ending: str = _SUFFIX) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.name.endswith(ending))
     except FileNotFoundError:
         return []
 
 
-def _age(path: Path, now: float) -> float:
+def _get_age(path: Path, now: float) -> float:
     """In seconds; none where it went away meanwhile."""
     try:
         return now - path.stat().st_mtime
@@ -215,39 +217,39 @@ def _age(path: Path, now: float) -> float:
         return 0.0
 
 
-WORKER = "--worker"  # what `everkept hook` is told in place of an event
-STARTING = 30.0  # seconds that a worker may take until it has its lock
+WORKER_FLAG = "--worker"  # what `everkept hook` is told in place of an event
+WORKER_START_SECONDS = 30.0  # seconds that a worker may take until it has its lock
 
 
-def lock_path(settings: Settings) -> Path:
+def get_lock_path(settings: Settings) -> Path:
     """Whoever holds the lock on it is the one worker of this data folder."""
-    return hooks_folder(settings) / "worker.lock"
+    return get_hooks_folder(settings) / "worker.lock"
 
 
-def turn_to_start(settings: Settings) -> Turn:
+def get_start_turn(settings: Settings) -> ExpiringLock:
     """Of whoever starts the worker; it ends when that has its lock."""
-    return Turn(hooks_folder(settings) / "worker.starting", STARTING)
+    return ExpiringLock(get_hooks_folder(settings) / "worker.starting", WORKER_START_SECONDS)
 
 
-def wake(settings: Settings) -> bool:
+def wake_worker(settings: Settings) -> bool:
     """Starts the worker where something waits and none is at work; says whether it did.
 
     A worker that is at work looks again after it has let its lock go, so what was written before
     it was found locked does not wait for the next one. Of many who come at once, one starts a
     process.
     """
-    if settings.read_only or not Jobs(hooks_folder(settings)).names():
+    if settings.read_only or not JobQueue(get_hooks_folder(settings)).list_names():
         return False
     return _start_with_lock(settings) if IS_INHERITED else _start_in_turn(settings)
 
 
 def _start_with_lock(settings: Settings) -> bool:
     """The worker is born with the lock, so there is no moment in which nobody has it."""
-    lock = FileLock(lock_path(settings))
+    lock = FileLock(get_lock_path(settings))
     if not lock.take():
         return False
     try:
-        _start(settings, lock.descriptor)
+        _start_process(settings, lock.descriptor)
     finally:
         lock.leave()
     return True
@@ -255,14 +257,14 @@ def _start_with_lock(settings: Settings) -> bool:
 
 def _start_in_turn(settings: Settings) -> bool:
     """The worker takes the lock itself; until then nobody else touches it."""
-    turn, lock = turn_to_start(settings), FileLock(lock_path(settings))
+    turn, lock = get_start_turn(settings), FileLock(get_lock_path(settings))
     if not turn.take():
         return False
     has_started = False
     try:
         if lock.take():
             lock.release()
-            _start(settings, None)
+            _start_process(settings, None)
             has_started = True
     finally:
         if not has_started:
@@ -270,16 +272,16 @@ def _start_in_turn(settings: Settings) -> bool:
     return has_started
 
 
-def _start(settings: Settings, standard_input: int | None) -> None:
+def _start_process(settings: Settings, standard_input: int | None) -> None:
     # Imported here: most hooks find nothing that waits, and must not pay for it.
     import subprocess
 
     # Variables that are meant for the assistant's own Python are not for this one.
-    command = [sys.executable, "-E", "-P", "-m", "everkept", "hook", WORKER]
+    command = [sys.executable, "-E", "-P", "-m", "everkept", "hook", WORKER_FLAG]
     command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
-    command += engine_flags(settings)
+    command += build_engine_flags(settings)
     # One thread for arithmetic: the worker is to be felt by nobody, and its memory is bounded.
-    environment = {**environment_of_hook(), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**build_hook_environment(), "OPENBLAS_NUM_THREADS": "1"}
     inherited = subprocess.DEVNULL if standard_input is None else standard_input
     if sys.platform == "win32":
         subprocess.Popen(
@@ -310,38 +312,38 @@ def _start(settings: Settings, standard_input: int | None) -> None:
 
 SESSION_END = "SessionEnd"
 # What another hook may have set otherwise, and whoever works the job off has to respect.
-WISHES = ("project", "mask_secrets", "history_exclude", "consolidation_on_shutdown")
+JOB_SETTINGS = ("project", "mask_secrets", "history_exclude", "consolidation_on_shutdown")
 
 
-def leaving(event: HookEvent, around: Around) -> Answer | None:
+def handle_session_end(event: HookEvent, around: HookContext) -> HookAnswer | None:
     """Says nothing: an assistant that ends waits for nobody."""
     settings = around.settings
     if settings.read_only:
         return None
-    transcript = _absolute(event.transcript)
-    source = None if transcript is None else _source_of(transcript, event, settings)
+    transcript = _make_absolute(event.transcript)
+    source = None if transcript is None else _find_source(transcript, event, settings)
     is_end = event.name == SESSION_END and bool(event.session)
     if source is None and not is_end:
         return None
-    folder = _absolute(event.folder)
-    job = Job(
+    folder = _make_absolute(event.folder)
+    job = SessionJob(
         event=event.name,
         session=event.session,
         at=around.now,
         transcript=None if source is None else str(transcript),
         source=source,
         folder=None if folder is None else str(folder),
-        wishes={name: getattr(settings, name) for name in WISHES},
+        wishes={name: getattr(settings, name) for name in JOB_SETTINGS},
     )
-    dropped = Jobs(hooks_folder(settings)).add(job)
+    dropped = JobQueue(get_hooks_folder(settings)).add(job)
     if dropped:
-        said = f"{dropped} of the oldest jobs are dropped: more than {MOST_WAITING} wait"
-        workspace.record(hooks_folder(settings), event.name, said)
-    wake(settings)
+        said = f"{dropped} of the oldest jobs are dropped: more than {MAX_PENDING_JOBS} wait"
+        workspace.record_fault(get_hooks_folder(settings), event.name, said)
+    wake_worker(settings)
     return None
 
 
-def _absolute(path: Path | None) -> Path | None:
+def _make_absolute(path: Path | None) -> Path | None:
     """The worker has another working folder."""
     try:
         return None if path is None else path.expanduser().absolute()
@@ -349,23 +351,25 @@ def _absolute(path: Path | None) -> Path | None:
         return path
 
 
-def _source_of(transcript: Path, event: HookEvent, settings: Settings) -> str | None:
+def _find_source(transcript: Path, event: HookEvent, settings: Settings) -> str | None:
     """The program whose transcript it is; None where there is nothing to take in."""
-    from everkept.transcripts.source_programs import client_folders, source_at
+    from everkept.transcripts.source_programs import find_source, get_client_folders
 
-    source = source_at(transcript, client_folders(client_environment(), Path.home(), sys.platform))
-    kind = _kind_of(transcript)
+    source = find_source(
+        transcript, get_client_folders(read_client_environment(), Path.home(), sys.platform)
+    )
+    kind = _detect_kind(transcript)
     if source is not None and kind == "file":
         return source
     # A session in which nothing was said has no transcript, and ends like any other.
     if source is None or kind != "nothing" or event.name != SESSION_END:
         reason = f"{kind} is there" if source else "no assistant keeps its transcripts there"
         said = f"{transcript} is not taken in: {reason}"
-        workspace.record(hooks_folder(settings), event.name, said)
+        workspace.record_fault(get_hooks_folder(settings), event.name, said)
     return None
 
 
-def _kind_of(path: Path) -> str:
+def _detect_kind(path: Path) -> str:
     try:
         return "file" if stat.S_ISREG(path.stat().st_mode) else "no file"
     except OSError:

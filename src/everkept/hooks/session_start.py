@@ -5,51 +5,58 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.core.context_text import as_data, token_count
-from everkept.core.projects import checkout_of
-from everkept.core.records import Record, Where
-from everkept.core.text import counted, digest
-from everkept.core.times import ago
+from everkept.core.context_text import as_data, count_tokens
+from everkept.core.projects import find_checkout
+from everkept.core.records import Record, RecordFilter
+from everkept.core.text import compute_digest, format_count
+from everkept.core.times import format_ago
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CONVERSATION, DECISION, SUMMARY, TURN
-from everkept.families.memories.context import Entry, Filling, entry_of, fenced, is_current, ranked
+from everkept.families.memories.context import (
+    ContextEntry,
+    ContextFiller,
+    build_entry,
+    fence_memories,
+    is_current,
+    rank_records,
+)
 from everkept.families.memories.memory_identity import MEMORY, SESSION
-from everkept.hooks.events import Answer, Around, HookEvent
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.tool_use import is_automatic
 from everkept.hooks.workspace import (
-    EDITED,
-    FAILED,
-    FIXED,
-    WORKED,
+    EDITED_TAG,
+    FAILED_TAG,
+    FIXED_TAG,
+    WORKED_TAG,
+    find_project,
     is_todo,
-    open_todos,
-    past_of,
-    project_of,
+    open_history,
+    read_open_todos,
 )
-from everkept.settings import chosen_toolsets
+from everkept.settings import choose_toolsets
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
-    from everkept.core.ports import ReadingRoom, RecordStore
+    from everkept.core.ports import ReadOnlyLibrary, RecordStore
     from everkept.settings import Settings
 
-LONGEST = 7_500  # characters: clients put more than 8,000 aside
+MAX_BRIEFING_CHARACTERS = 7_500  # characters: clients put more than 8,000 aside
 TITLE = "## Memory of earlier work\nFrom Everkept, on this machine."
 
-BEFORE = "before"
+BEFORE_COMPACTION = "before"
 PROJECT = "project"
 TODOS = "todos"
 USER = "user"
 PAST = "past"
 HEADINGS: Mapping[str, str] = {  # the first that has something may take half of the room
-    BEFORE: "### This Session Before Its Compaction",
+    BEFORE_COMPACTION: "### This Session Before Its Compaction",
     PROJECT: "### Project Knowledge",
     TODOS: "### Open Todos",
     USER: "### User Preferences",
     PAST: "### Recent Sessions",
 }
 
-Sections = Mapping[str, Sequence[Entry]]
+Sections = Mapping[str, Sequence[ContextEntry]]
 
 
 class Briefing(Value):
@@ -59,24 +66,24 @@ class Briefing(Value):
     ids: tuple[str, ...]
 
 
-def briefing(sections: Sections, budget: int, more: str) -> Briefing:
+def build_briefing(sections: Sections, budget: int, more: str) -> Briefing:
     """As much of the sections as fits into the budget of tokens and a client's limit.
 
     `more` says where more is found.
     """
     entries = {name: list(sections.get(name, ())) for name in HEADINGS if sections.get(name)}
-    room = budget - token_count(_framed("\n", more))
+    room = budget - count_tokens(_fence_body("\n", more))
     while entries and room > 0:
-        filling = Filling(entries, HEADINGS, room)
-        body = filling.text()
-        text = _framed(body, more) if body else ""
-        if len(text) <= LONGEST:
-            return Briefing(text, tuple(record.id for record in filling.used))
-        room = room * LONGEST // len(text) - 1
+        filling = ContextFiller(entries, HEADINGS, room)
+        body = filling.format_sections()
+        text = _fence_body(body, more) if body else ""
+        if len(text) <= MAX_BRIEFING_CHARACTERS:
+            return Briefing(text, tuple(record.id for record in filling.used_records))
+        room = room * MAX_BRIEFING_CHARACTERS // len(text) - 1
     return Briefing("", ())
 
 
-def without(sections: Sections, ids: set[str]) -> dict[str, list[Entry]]:
+def exclude_ids(sections: Sections, ids: set[str]) -> dict[str, list[ContextEntry]]:
     """What is left when these are known already."""
     return {
         name: [entry for entry in entries if entry.record.id not in ids]
@@ -84,35 +91,44 @@ def without(sections: Sections, ids: set[str]) -> dict[str, list[Entry]]:
     }
 
 
-def _framed(body: str, more: str) -> str:
-    return "\n".join(part for part in (TITLE, fenced(body), more) if part)
+def _fence_body(body: str, more: str) -> str:
+    return "\n".join(part for part in (TITLE, fence_memories(body), more) if part)
 
 
-MOST_READ = 200_000  # bytes; a list of tasks that is longer is read in part
+MAX_TASK_BYTES = 200_000  # bytes; a list of tasks that is longer is read in part
 _PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # an item of a template that nobody filled in
 
 
-def open_tasks(folder: Path, bank: str) -> list[str]:
+def read_open_tasks(folder: Path, bank: str) -> list[str]:
     """In their order; none where there is no bank, or none that can be read."""
-    place = _bank_of(folder, bank)
+    place = _find_bank(folder, bank)
     if place is None:
         return []
     from everkept.families.bank.model import ACTIVE, LEGACY_NAMES
 
-    texts = (_text(place / name, place) for name in (ACTIVE, LEGACY_NAMES[ACTIVE]))
+    texts = (_read_text(place / name, place) for name in (ACTIVE, LEGACY_NAMES[ACTIVE]))
     text = next(filter(None, texts), "")
     if not text:
         return []
-    from everkept.families.bank.markdown_sections import TASKS, box_of, listed, without_box
+    from everkept.families.bank.markdown_sections import (
+        TASK_TITLES,
+        list_titled_items,
+        parse_box,
+        strip_box,
+    )
 
-    items = [without_box(item) for item in listed(text, TASKS) if box_of(item) is not True]
+    items = [
+        strip_box(item)
+        for item in list_titled_items(text, TASK_TITLES)
+        if parse_box(item) is not True
+    ]
     return [item for item in items if not _PLACEHOLDER.fullmatch(item.strip())]
 
 
-def _bank_of(folder: Path, name: str) -> Path | None:
+def _find_bank(folder: Path, name: str) -> Path | None:
     """The folder's own, else that of the repository around it; not what only a link leads to."""
     try:
-        for home in (folder.resolve(), checkout_of(folder)):
+        for home in (folder.resolve(), find_checkout(folder)):
             if home is not None and (home / name).is_dir():
                 place = (home / name).resolve()
                 return place if place.is_relative_to(home.resolve()) else None
@@ -121,12 +137,12 @@ def _bank_of(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _text(file: Path, place: Path) -> str:
+def _read_text(file: Path, place: Path) -> str:
     try:
         if not file.is_file() or not file.resolve().is_relative_to(place):
             return ""
         with file.open("rb") as opened:
-            return opened.read(MOST_READ).decode("utf-8", "replace")
+            return opened.read(MAX_TASK_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -134,12 +150,12 @@ def _text(file: Path, place: Path) -> str:
 MAX_SESSION_RECORDS = 40  # records a question, of which some may not be meant
 MAX_TITLE_CHARACTERS = 1_000  # characters that are read of a title
 FIRST_TURNS, LAST_TURNS = 6, 12  # of a conversation, for what was asked first and last
-MOST_DECISIONS = 3  # of a conversation
-TOPICS = "Key topics: "  # behind which the summary of a session names them
-_TELL_NOTHING = frozenset({EDITED, FAILED, FIXED, WORKED})  # tags of what hooks store
+MAX_DECISIONS = 3  # of a conversation
+TOPICS_PREFIX = "Key topics: "  # behind which the summary of a session names them
+_HOOK_TAGS = frozenset({EDITED_TAG, FAILED_TAG, FIXED_TAG, WORKED_TAG})  # tags of what hooks store
 
 
-class _Talk(Value):
+class _PastSession(Value):
     """What is known of one session: a conversation, what it came to, or both."""
 
     record: Record
@@ -149,88 +165,96 @@ class _Talk(Value):
     decided: Sequence[str] = ()  # the texts of turns
 
 
-async def former_sessions(
+async def read_past_sessions(
     store: "RecordStore | None",
     history: "RecordStore | None",
     folder: Path | None,
     session: str,
     now: int,
     most: int,
-) -> list[Entry]:
+) -> list[ContextEntry]:
     """The newest first, but the session itself.
 
     What it was about, what was decided and what was asked last; or what its memories were about.
     """
-    summed_up = await _summed_up(store)
-    talks = await _conversations(history, folder)
+    summed_up = await _read_summaries(store)
+    talks = await _read_conversations(history, folder)
     keys = [key for key in {**summed_up, **talks} if key != session]
     pairs = {key: [each[key] for each in (talks, summed_up) if key in each] for key in keys}
-    topics = {key: _topics(summed_up[key]) for key in keys if key in summed_up}
+    topics = {key: _extract_topics(summed_up[key]) for key in keys if key in summed_up}
     found = [
-        _Talk(records[0], max(map(_ended, records)), topics.get(key, ()))
+        _PastSession(records[0], max(map(_get_end_time, records)), topics.get(key, ()))
         for key, records in pairs.items()
         if key in talks or topics[key]
     ]
     found = sorted(found, key=lambda talk: talk.ended, reverse=True)[:most]
     if history is not None:
-        found = await _with_what_was_said(history, found)
-    lines = (_line(talk, now) for talk in found)
+        found = await _with_turns(history, found)
+    lines = (_build_session_entry(talk, now) for talk in found)
     return [line for line in lines if line.text]
 
 
-async def _summed_up(store: "RecordStore | None") -> dict[str, Record]:
+async def _read_summaries(store: "RecordStore | None") -> dict[str, Record]:
     """Sessions that have come to something, by their ids."""
     if store is None:
         return {}
-    found = await store.scan(Where(kinds=(SESSION,)), order="newest", limit=MAX_SESSION_RECORDS)
+    found = await store.scan(
+        RecordFilter(kinds=(SESSION,)), order="newest", limit=MAX_SESSION_RECORDS
+    )
     return {record.id: record for record in found}
 
 
-async def _conversations(history: "RecordStore | None", folder: Path | None) -> dict[str, Record]:
+async def _read_conversations(
+    history: "RecordStore | None", folder: Path | None
+) -> dict[str, Record]:
     """Those that were held in the folder, by the ids of their sessions; not those of agents."""
     if history is None or folder is None:
         return {}
     found: list[Record] = []
-    for name in _names(folder):
-        where = Where(kinds=(CONVERSATION,), scopes=(name,))
+    for name in _list_folder_names(folder):
+        where = RecordFilter(kinds=(CONVERSATION,), scopes=(name,))
         found += await history.scan(where, order="newest", limit=MAX_SESSION_RECORDS)
-    return {record.session or record.id: record for record in found if _is_told_talk(record)}
+    return {
+        record.session or record.id: record for record in found if _is_relevant_conversation(record)
+    }
 
 
-def _names(folder: Path) -> list[str]:
+def _list_folder_names(folder: Path) -> list[str]:
     """As transcripts may call it."""
     return list(dict.fromkeys((str(folder), str(folder.resolve()))))
 
 
-def _is_told_talk(record: Record) -> bool:
+def _is_relevant_conversation(record: Record) -> bool:
     facets = record.facets
     has_turns = facets.get("turns") and not facets.get("left_out")
     return bool(record.name and has_turns and not facets.get("part_of"))
 
 
-def _ended(record: Record) -> int:
-    return int(record.facets.get("ended_at") or record.facets.get("ended") or record.at)
+def _get_end_time(record: Record) -> int:
+    return int(record.facets.get("ended_at") or record.facets.get("ended") or record.effective_at)
 
 
-def _topics(summed_up: Record) -> tuple[str, ...]:
-    named = summed_up.text[:MAX_TITLE_CHARACTERS].partition(TOPICS)[2].split(", ")
-    return tuple(topic for topic in named if topic and topic.lower() not in _TELL_NOTHING)
+def _extract_topics(summed_up: Record) -> tuple[str, ...]:
+    named = summed_up.text[:MAX_TITLE_CHARACTERS].partition(TOPICS_PREFIX)[2].split(", ")
+    return tuple(topic for topic in named if topic and topic.lower() not in _HOOK_TAGS)
 
 
-async def _with_what_was_said(history: "RecordStore", talks: Sequence[_Talk]) -> list[_Talk]:
+async def _with_turns(history: "RecordStore", talks: Sequence[_PastSession]) -> list[_PastSession]:
     records = [talk.record for talk in talks if talk.record.kind == CONVERSATION]
     sessions = tuple(record.session for record in records if record.session)
     if not sessions:
         return list(talks)
-    places = tuple(place for record in records for place in _ends(record))
-    turns = await history.scan(Where(kinds=(TURN,), places=places))
-    decisions = Where(kinds=(TURN,), types=(DECISION,), sessions=sessions)
-    asked = _by_session(
+    places = tuple(place for record in records for place in _list_end_positions(record))
+    turns = await history.scan(RecordFilter(kinds=(TURN,), places=places))
+    decisions = RecordFilter(kinds=(TURN,), types=(DECISION,), sessions=sessions)
+    asked = _group_by_session(
         turn
         for turn in sorted(turns, key=lambda turn: turn.position or 0)
         if turn.author == "user" and turn.type != SUMMARY
     )
-    decided = _by_session(await history.scan(decisions, order="newest", limit=MAX_SESSION_RECORDS))
+    decided = _group_by_session(
+        await history.scan(decisions, order="newest", limit=MAX_SESSION_RECORDS)
+    )
     return [
         replace(talk, asked=asked.get(key, ()), decided=decided.get(key, ()))
         for talk in talks
@@ -238,38 +262,40 @@ async def _with_what_was_said(history: "RecordStore", talks: Sequence[_Talk]) ->
     ]
 
 
-def _ends(record: Record) -> list[tuple[str, int]]:
+def _list_end_positions(record: Record) -> list[tuple[str, int]]:
     turns = int(record.facets["turns"])
     numbers = {*range(min(FIRST_TURNS, turns)), *range(max(0, turns - LAST_TURNS), turns)}
     return [(record.session, number) for number in sorted(numbers)] if record.session else []
 
 
-def _by_session(turns: Iterable[Record]) -> Mapping[str, list[str]]:
+def _group_by_session(turns: Iterable[Record]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for turn in turns:
         found.setdefault(turn.session or "", []).append(turn.text)
     return found
 
 
-def _line(talk: _Talk, now: int) -> Entry:
+def _build_session_entry(talk: _PastSession, now: int) -> ContextEntry:
     source = ["session"]
     if talk.record.kind == CONVERSATION:
-        source.append(counted(int(talk.record.facets["turns"]), "turn"))
-    text = as_data(_told(talk))
-    return Entry(talk.record, text, "; ".join([*source, ago(talk.ended, now)]), digest(text))
+        source.append(format_count(int(talk.record.facets["turns"]), "turn"))
+    text = as_data(_describe_session(talk))
+    return ContextEntry(
+        talk.record, text, "; ".join([*source, format_ago(talk.ended, now)]), compute_digest(text)
+    )
 
 
-def _told(talk: _Talk) -> str:
+def _describe_session(talk: _PastSession) -> str:
     if talk.record.kind != CONVERSATION:
         return f"Topics: {', '.join(talk.topics)}."
     # Loaded where there is a past to tell of.
-    from everkept.hooks.session_recap import decisions_of, prompt_line, says_something
+    from everkept.hooks.session_recap import collect_decisions, format_prompt, is_meaningful
 
-    asked = [prompt_line(text) for text in talk.asked if says_something(text)]
+    asked = [format_prompt(text) for text in talk.asked if is_meaningful(text)]
     title = (talk.record.name or "")[:MAX_TITLE_CHARACTERS]
-    if "named" in talk.record.facets and not says_something(title):
+    if "named" in talk.record.facets and not is_meaningful(title):
         title = asked[0] if asked else ""  # it is called by its first words, and they were `hi`
-    decided = decisions_of(talk.decided, MOST_DECISIONS)
+    decided = collect_decisions(talk.decided, MAX_DECISIONS)
     last = asked[-1] if asked and not asked[-1].startswith(title.rstrip("….")) else ""
     parts = [
         title,
@@ -280,141 +306,162 @@ def _told(talk: _Talk) -> str:
     return " ".join(part if part[-1] in ".!?…" else f"{part}." for part in parts if part)
 
 
-COMPACT = "compact"
-LOST = ("clear", COMPACT)  # sources after which nothing is left of what was given before
+COMPACT_SOURCE = "compact"
+CONTEXT_LOST_SOURCES = (
+    "clear",
+    COMPACT_SOURCE,
+)  # sources after which nothing is left of what was given before
 
-TOLD = 0.5  # importance from which a memory is told
-IMPORTANT = 0.7  # from which newer ones do not push it out
-MOST_OF_PROJECT, MOST_OF_USER, MOST_TODOS, MOST_PAST = 20, 10, 5, 5
-LOOKED_AT = 40  # records a question, of which some may not be meant
-LONGEST_TEXT = 2_000  # characters that are read of a memory
-PREFERENCES = ("preference", "preferences")  # tags
-PREFERS = "prefer"  # in the text, where nobody gave a tag
+MIN_IMPORTANCE = 0.5  # importance from which a memory is told
+HIGH_IMPORTANCE = 0.7  # from which newer ones do not push it out
+MAX_PROJECT_MEMORIES, MAX_USER_MEMORIES, MAX_TODOS, MAX_PAST_SESSIONS = 20, 10, 5, 5
+MAX_SCANNED_RECORDS = 40  # records a question, of which some may not be meant
+MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
+PREFERENCE_TAGS = ("preference", "preferences")  # tags
+PREFERENCE_WORD = "prefer"  # in the text, where nobody gave a tag
 
-RECALL = "recall_memories finds more by meaning and words"
-RECALL_PAST = "recall_previous_discussions what was said in past conversations"
+RECALL_HINT = "recall_memories finds more by meaning and words"
+RECALL_PAST_HINT = "recall_previous_discussions what was said in past conversations"
 
 
-def session_start(event: HookEvent, around: Around) -> Answer | None:
+def handle_session_start(event: HookEvent, around: HookContext) -> HookAnswer | None:
     """Nothing that the session has already; all again, and what it did, where it lost that."""
-    if event.source in LOST:
+    if event.source in CONTEXT_LOST_SOURCES:
         around.ledger.reset()
-    known = around.run(_known(event, around))
+    known = around.run(_read_candidates(event, around))
     if known is None:
         return None
-    sections = without(known, around.ledger.given())
-    budget, more = around.settings.session_token_budget, _more(around.settings)
-    told = briefing(sections, budget, more)
+    sections = exclude_ids(known, around.ledger.read_given())
+    budget, more = around.settings.session_token_budget, _format_more(around.settings)
+    told = build_briefing(sections, budget, more)
     ours = around.ledger.claim(told.ids)
     if len(ours) < len(told.ids):  # another hook of the session has given the rest just now
         others = {e.record.id for entries in sections.values() for e in entries} - ours
-        told = briefing(without(sections, others), budget, more)
-    return Answer(context=told.text) if told.text else None
+        told = build_briefing(exclude_ids(sections, others), budget, more)
+    return HookAnswer(context=told.text) if told.text else None
 
 
-def _more(settings: "Settings") -> str:
+def _format_more(settings: "Settings") -> str:
     """Where more is found, as far as the assistant has the tools for it."""
-    offered = chosen_toolsets(settings) if settings.dialect == "everkept" else ()
-    named = [RECALL] * ("memories" in offered) + [RECALL_PAST] * ("history" in offered)
+    offered = choose_toolsets(settings) if settings.dialect == "everkept" else ()
+    named = [RECALL_HINT] * ("memories" in offered) + [RECALL_PAST_HINT] * ("history" in offered)
     return f"{'; '.join(named)}." if named else ""
 
 
-async def _known(event: HookEvent, around: Around) -> dict[str, list[Entry]] | None:
+async def _read_candidates(
+    event: HookEvent, around: HookContext
+) -> dict[str, list[ContextEntry]] | None:
     """Candidates for each section, best first; None where the project is switched off."""
     room, now = around.room, around.now
     if room is None:
-        return {TODOS: _tasks(event, around), BEFORE: await _before(None, None, event, around)}
-    project = await project_of(event.folder, around.settings, room)
+        return {
+            TODOS: _read_tasks(event, around),
+            BEFORE_COMPACTION: await _recap_before_compaction(None, None, event, around),
+        }
+    project = await find_project(event.folder, around.settings, room)
     if project is not None and project.is_off:
         return None
-    store = None if project is None else await _opened(room, project.name)
-    history, user = await past_of(room), await room.user()
-    todos = [*await _todos(store, event, now), *await _todos(user, event, now)]
+    store = None if project is None else await _open_project(room, project.name)
+    history, user = await open_history(room), await room.open_user_store()
+    todos = [*await _read_todos(store, event, now), *await _read_todos(user, event, now)]
     return {
-        BEFORE: await _before(store, history, event, around),
-        PROJECT: _entries((await _important(store, "project"))[:MOST_OF_PROJECT], now),
-        TODOS: [*todos, *_tasks(event, around)][:MOST_TODOS],
-        USER: _entries(_preferences_first(await _important(user, "user"))[:MOST_OF_USER], now),
-        PAST: await former_sessions(store, history, event.folder, event.session, now, MOST_PAST),
+        BEFORE_COMPACTION: await _recap_before_compaction(store, history, event, around),
+        PROJECT: _build_entries(
+            (await _read_important(store, "project"))[:MAX_PROJECT_MEMORIES], now
+        ),
+        TODOS: [*todos, *_read_tasks(event, around)][:MAX_TODOS],
+        USER: _build_entries(
+            _sort_preferences_first(await _read_important(user, "user"))[:MAX_USER_MEMORIES], now
+        ),
+        PAST: await read_past_sessions(
+            store, history, event.folder, event.session, now, MAX_PAST_SESSIONS
+        ),
     }
 
 
-async def _before(
-    store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: Around
-) -> list[Entry]:
-    if event.source != COMPACT:
+async def _recap_before_compaction(
+    store: "RecordStore | None",
+    history: "RecordStore | None",
+    event: HookEvent,
+    around: HookContext,
+) -> list[ContextEntry]:
+    if event.source != COMPACT_SOURCE:
         return []
-    from everkept.hooks.session_recap import own_work
+    from everkept.hooks.session_recap import recap_session
 
-    return await own_work(store, history, event, around)
+    return await recap_session(store, history, event, around)
 
 
-async def _opened(room: "ReadingRoom", name: str) -> "RecordStore | None":
+async def _open_project(room: "ReadOnlyLibrary", name: str) -> "RecordStore | None":
     try:
         return (await room.open(name))[1]
     except ProjectArchived:
         return None
 
 
-async def _important(store: "RecordStore | None", scope: str) -> list[Record]:
+async def _read_important(store: "RecordStore | None", scope: str) -> list[Record]:
     """Pinned ones first, then the most important, then the newest."""
     if store is None:
         return []
     found: list[Record] = []
     for where in (
-        Where(kinds=(MEMORY,), scopes=(scope,), pinned=True),
-        Where(kinds=(MEMORY,), scopes=(scope,), min_importance=IMPORTANT),
-        Where(kinds=(MEMORY,), scopes=(scope,), tags=PREFERENCES, min_importance=TOLD),
-        Where(kinds=(MEMORY,), scopes=(scope,), min_importance=TOLD),
+        RecordFilter(kinds=(MEMORY,), scopes=(scope,), pinned=True),
+        RecordFilter(kinds=(MEMORY,), scopes=(scope,), min_importance=HIGH_IMPORTANCE),
+        RecordFilter(
+            kinds=(MEMORY,), scopes=(scope,), tags=PREFERENCE_TAGS, min_importance=MIN_IMPORTANCE
+        ),
+        RecordFilter(kinds=(MEMORY,), scopes=(scope,), min_importance=MIN_IMPORTANCE),
     ):
-        found += await store.scan(where, order="newest", limit=LOOKED_AT)
-    meant = [record for record in found if _is_told(record) and not is_todo(record)]
+        found += await store.scan(where, order="newest", limit=MAX_SCANNED_RECORDS)
+    meant = [record for record in found if _is_relevant(record) and not is_todo(record)]
     meant.sort(key=lambda record: -(record.importance or 0.0))
-    return ranked(meant)
+    return rank_records(meant)
 
 
-def _preferences_first(records: Iterable[Record]) -> list[Record]:
+def _sort_preferences_first(records: Iterable[Record]) -> list[Record]:
     """Among those that are neither important nor pinned."""
 
     def rank(record: Record) -> int:
-        if (record.importance or 0.0) >= IMPORTANT or record.facets.get("pinned"):
+        if (record.importance or 0.0) >= HIGH_IMPORTANCE or record.facets.get("pinned"):
             return 0
-        is_tagged = any(tag in record.tags for tag in PREFERENCES)
-        return 1 if is_tagged or PREFERS in record.text[:LONGEST_TEXT].lower() else 2
+        is_tagged = any(tag in record.tags for tag in PREFERENCE_TAGS)
+        return 1 if is_tagged or PREFERENCE_WORD in record.text[:MAX_TEXT_CHARACTERS].lower() else 2
 
     return sorted(records, key=rank)
 
 
-async def _todos(store: "RecordStore | None", event: HookEvent, now: int) -> list[Entry]:
-    found = [] if store is None else await open_todos(store, event.session)
-    return _entries(ranked([record for record in found if _is_told(record)]), now)
+async def _read_todos(
+    store: "RecordStore | None", event: HookEvent, now: int
+) -> list[ContextEntry]:
+    found = [] if store is None else await read_open_todos(store, event.session)
+    return _build_entries(rank_records([record for record in found if _is_relevant(record)]), now)
 
 
-def _tasks(event: HookEvent, around: Around) -> list[Entry]:
+def _read_tasks(event: HookEvent, around: HookContext) -> list[ContextEntry]:
     """Of the memory bank in the folder; one on another machine is too far away."""
     if event.folder is None or around.settings.remote:
         return []
-    tasks = open_tasks(event.folder, around.settings.folder)[:MOST_TODOS]
+    tasks = read_open_tasks(event.folder, around.settings.folder)[:MAX_TODOS]
     if tasks and around.settings.mask_secrets:
-        from everkept.core.secrets import masked
+        from everkept.core.secrets import mask_text
 
         # Of a little more than is shown: half a secret looks like none.
-        tasks = [masked(task[: 2 * LONGEST_TEXT])[0] for task in tasks]
-    return [_task(task, around.now) for task in tasks]
+        tasks = [mask_text(task[: 2 * MAX_TEXT_CHARACTERS])[0] for task in tasks]
+    return [_build_task_entry(task, around.now) for task in tasks]
 
 
-def _task(task: str, now: int) -> Entry:
-    text = as_data(task[:LONGEST_TEXT])
-    mark = digest(text)
+def _build_task_entry(task: str, now: int) -> ContextEntry:
+    text = as_data(task[:MAX_TEXT_CHARACTERS])
+    mark = compute_digest(text)
     record = Record(id=f"task:{mark}", kind="task", created_at=now, updated_at=now)
-    return Entry(record, text, "memory bank", mark)
+    return ContextEntry(record, text, "memory bank", mark)
 
 
-def _entries(records: Iterable[Record], now: int) -> list[Entry]:
-    entries = (entry_of(record, LONGEST_TEXT, now) for record in records)
+def _build_entries(records: Iterable[Record], now: int) -> list[ContextEntry]:
+    entries = (build_entry(record, MAX_TEXT_CHARACTERS, now) for record in records)
     return [entry for entry in entries if entry.text]
 
 
-def _is_told(record: Record) -> bool:
+def _is_relevant(record: Record) -> bool:
     """What hooks have stored by themselves is not, unless somebody has pinned it."""
     return is_current(record) and bool(record.facets.get("pinned") or not is_automatic(record))

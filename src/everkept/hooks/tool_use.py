@@ -5,22 +5,29 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from everkept.core.records import Record
-from everkept.hooks.events import Answer, Around, HookEvent
-from everkept.hooks.workspace import EDITED, FAILED, FIXED, WORKED, Trail, hooks_folder
+from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.workspace import (
+    EDITED_TAG,
+    FAILED_TAG,
+    FIXED_TAG,
+    WORKED_TAG,
+    SessionEvents,
+    get_hooks_folder,
+)
 from everkept.values import Value
 
-NOTICED_BY = "hook:PostToolUse"  # the tool that such memories name as their source
+SOURCE_TOOL = "hook:PostToolUse"  # the tool that such memories name as their source
 
 
 def is_automatic(record: Record) -> bool:
     return bool(record.facets.get("automatic"))
 
 
-LONGEST_COMMAND = 200  # characters
-MOST_FILES = 8  # that one memory names
+MAX_COMMAND_CHARACTERS = 200  # characters
+MAX_FILES = 8  # that one memory names
 
 
-class Notice(Value):
+class AutomaticMemory(Value):
     """A memory that nobody asked for."""
 
     text: str
@@ -30,48 +37,52 @@ class Notice(Value):
     file: str | None = None
 
 
-def shown(command: str) -> str:
+def format_command(command: str) -> str:
     """A command as memories have it."""
     line = " ".join(command.split())
-    return f"`{line if len(line) <= LONGEST_COMMAND else line[: LONGEST_COMMAND - 1] + '…'}`"
+    if len(line) > MAX_COMMAND_CHARACTERS:
+        line = line[: MAX_COMMAND_CHARACTERS - 1] + "…"
+    return f"`{line}`"
 
 
-def failure(command: str, lines: Sequence[str]) -> Notice:
-    return Notice("\n".join((failure_head(command), *lines)), 0.4, (FAILED,))
+def build_failure(command: str, lines: Sequence[str]) -> AutomaticMemory:
+    return AutomaticMemory("\n".join((format_failure_head(command), *lines)), 0.4, (FAILED_TAG,))
 
 
-def failure_head(command: str) -> str:
+def format_failure_head(command: str) -> str:
     """How the text of such a memory begins, whatever the error was."""
-    return f"{shown(command)} failed:"
+    return f"{format_command(command)} failed:"
 
 
-def command_of_failure(text: str) -> str:
+def extract_command(text: str) -> str:
     """The command as the memory of a failure shows it, or that of its repair."""
     head = text.partition("\n")[0]
     return head.partition("` failed and works again,")[0].removesuffix("` failed:")
 
 
-def success(command: str, purpose: str) -> Notice:
-    return Notice(f"{shown(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED, purpose))))
+def build_success(command: str, purpose: str) -> AutomaticMemory:
+    return AutomaticMemory(
+        f"{format_command(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED_TAG, purpose)))
+    )
 
 
-def repair(command: str, files: Sequence[str], lines: Sequence[str]) -> Notice:
+def build_fix(command: str, files: Sequence[str], lines: Sequence[str]) -> AutomaticMemory:
     """The project's, not the session's: it is what one wants to find again some other day."""
-    named = ", ".join(files[:MOST_FILES])
-    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    named = ", ".join(files[:MAX_FILES])
+    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     why = f"after edits of {named}{more}" if files else "without an edit of a file"
-    text = f"{shown(command)} failed and works again, {why}."
+    text = f"{format_command(command)} failed and works again, {why}."
     told = (f"{text} It had failed with:", *lines) if lines else (text,)
-    return Notice("\n".join(told), 0.45, (FIXED,), scope="project")
+    return AutomaticMemory("\n".join(told), 0.45, (FIXED_TAG,), scope="project")
 
 
-def edit(file: str) -> Notice:
-    return Notice(f"Edited {file}", 0.2, (EDITED,), file=file)
+def build_edit(file: str) -> AutomaticMemory:
+    return AutomaticMemory(f"Edited {file}", 0.2, (EDITED_TAG,), file=file)
 
 
-LONGEST_NAME = 500  # characters of a path
+MAX_PATH_CHARACTERS = 500  # characters of a path
 
-_LOCKS = frozenset(
+_LOCK_FILES = frozenset(
     {
         "cargo.lock",
         "composer.lock",
@@ -87,7 +98,7 @@ _LOCKS = frozenset(
     }
 )
 # Folders of what programs write.
-_OUTPUT = frozenset(
+_OUTPUT_FOLDERS = frozenset(
     {
         "__pycache__",
         "bower_components",
@@ -106,10 +117,10 @@ _OUTPUT = frozenset(
         "venv",
     }
 )
-_HIDDEN_BUT_WRITTEN = frozenset(
+_EDITED_HIDDEN_FOLDERS = frozenset(
     {".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor"}
 )
-_ENDINGS = (
+_GENERATED_SUFFIXES = (
     "~",
     ".bak",
     ".g.dart",
@@ -134,59 +145,59 @@ def is_worth_a_memory(file: PurePosixPath) -> bool:
     """Not lock files, nor what is built, generated, temporary or hidden; the path is relative."""
     *folders, name = (part.lower() for part in file.parts)
     return not (
-        len(str(file)) > LONGEST_NAME
+        len(str(file)) > MAX_PATH_CHARACTERS
         or not str(file).isprintable()
-        or name in _LOCKS
-        or name.endswith(_ENDINGS)
+        or name in _LOCK_FILES
+        or name.endswith(_GENERATED_SUFFIXES)
         or ".generated." in name
-        or any(folder in _OUTPUT or _is_hidden(folder) for folder in folders)
+        or any(folder in _OUTPUT_FOLDERS or _is_hidden(folder) for folder in folders)
     )
 
 
 def _is_hidden(folder: str) -> bool:
-    return folder.startswith(".") and folder not in _HIDDEN_BUT_WRITTEN
+    return folder.startswith(".") and folder not in _EDITED_HIDDEN_FOLDERS
 
 
-SHELLS = ("Bash", "PowerShell")
-EDITORS = ("Edit", "MultiEdit", "NotebookEdit", "Write")
-USED = "PostToolUse"
+SHELL_TOOLS = ("Bash", "PowerShell")
+EDIT_TOOLS = ("Edit", "MultiEdit", "NotebookEdit", "Write")
+SUCCESS_EVENT = "PostToolUse"
 
 
-def tool_used(event: HookEvent, around: Around) -> Answer | None:
+def handle_tool_use(event: HookEvent, around: HookContext) -> HookAnswer | None:
     """Most of it is worth nothing, and that is found out before anything is loaded or opened."""
     settings = around.settings
     if not settings.automatic_memories or settings.read_only or not event.session.strip():
         return None
-    if event.tool in SHELLS:
-        return _ran(event, around)
-    if event.tool in EDITORS and event.name == USED:
-        _edited(event, around)
+    if event.tool in SHELL_TOOLS:
+        return _handle_command(event, around)
+    if event.tool in EDIT_TOOLS and event.name == SUCCESS_EVENT:
+        _handle_edit(event, around)
     return None
 
 
-def _edited(event: HookEvent, around: Around) -> None:
-    file = _file(event)
+def _handle_edit(event: HookEvent, around: HookContext) -> None:
+    file = _find_file(event)
     if file is not None:
-        trail = _trail(event, around)
-        trail.edited(file)
-        _store(edit(file), event, around, trail)
+        trail = _open_events(event, around)
+        trail.add_edit(file)
+        _store(build_edit(file), event, around, trail)
 
 
-def _ran(event: HookEvent, around: Around) -> Answer | None:
-    from everkept.hooks.commands import essence, is_trivial, outcome_of, purpose
+def _handle_command(event: HookEvent, around: HookContext) -> HookAnswer | None:
+    from everkept.hooks.commands import condense_command, find_outcome, find_purpose, is_trivial
 
     command = event.tool_input.get("command")
     if not isinstance(command, str) or not command.strip() or is_trivial(command):
         return None
-    aim = purpose(command)
-    outcome = outcome_of(event, aim)
+    aim = find_purpose(command)
+    outcome = find_outcome(event, aim)
     if outcome is None:
         return None
-    run = _Run(essence(command), aim, event, around, _trail(event, around))
-    return run.failed(outcome.output) if outcome.failed else run.worked()
+    run = _CommandRun(condense_command(command), aim, event, around, _open_events(event, around))
+    return run.handle_failure(outcome.output) if outcome.failed else run.handle_success()
 
 
-class _Run(Value):
+class _CommandRun(Value):
     """A command that has ended, in the session that ran it.
 
     The trail is told first: what cannot be stored in time happened all the same.
@@ -195,63 +206,67 @@ class _Run(Value):
     command: str
     purpose: str | None
     event: HookEvent
-    around: Around
-    trail: Trail
+    around: HookContext
+    trail: SessionEvents
 
-    def failed(self, output: str) -> Answer | None:
-        from everkept.hooks.commands import telling_lines
-        from everkept.hooks.repairs import mended_before
+    def handle_failure(self, output: str) -> HookAnswer | None:
+        from everkept.hooks.commands import extract_error_lines
+        from everkept.hooks.repairs import find_earlier_fix
 
-        lines = telling_lines(self._discreet(output))
-        self.trail.failed(self.command)
-        self._store(failure(self._shown, lines))
-        return mended_before(lines, self.event, self.around)
+        lines = extract_error_lines(self._mask_output(output))
+        self.trail.add_failure(self.command)
+        self._store(build_failure(self._display_command, lines))
+        return find_earlier_fix(lines, self.event, self.around)
 
-    def worked(self) -> None:
+    def handle_success(self) -> None:
         if self.trail.is_failing(self.command):
-            files = self.trail.edited_since_failure(self.command)
-            self.trail.worked(self.command)
-            self._store(repair(self._shown, files, self._said()))
+            files = self.trail.list_edits_since_failure(self.command)
+            self.trail.add_success(self.command)
+            self._store(build_fix(self._display_command, files, self._read_failure_lines()))
         elif self.purpose is not None and not self.trail.has_worked(self.command):
-            self.trail.worked(self.command)
-            self._store(success(self._shown, self.purpose))
+            self.trail.add_success(self.command)
+            self._store(build_success(self._display_command, self.purpose))
 
     @property
-    def _shown(self) -> str:
+    def _display_command(self) -> str:
         """Masked before it is shortened: half a secret looks like none."""
         if not self.around.settings.mask_secrets:
             return self.command
-        from everkept.hooks.repairs import without_secrets
+        from everkept.hooks.repairs import mask_command
 
-        return without_secrets(self.command)
+        return mask_command(self.command)
 
-    def _discreet(self, output: str) -> str:
+    def _mask_output(self, output: str) -> str:
         if not self.around.settings.mask_secrets:
             return output
-        from everkept.hooks.repairs import without_those_of
+        from everkept.hooks.repairs import mask_output
 
-        return without_those_of(self.command, output)
+        return mask_output(self.command, output)
 
-    def _said(self) -> list[str]:
-        from everkept.hooks.repairs import said_of_failure
+    def _read_failure_lines(self) -> list[str]:
+        from everkept.hooks.repairs import read_failure_lines
 
-        return said_of_failure(failure_head(self._shown), self.event, self.around)
+        return read_failure_lines(
+            format_failure_head(self._display_command), self.event, self.around
+        )
 
-    def _store(self, notice: "Notice") -> None:
+    def _store(self, notice: "AutomaticMemory") -> None:
         _store(notice, self.event, self.around, self.trail)
 
 
-def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> None:
+def _store(
+    notice: "AutomaticMemory", event: HookEvent, around: HookContext, trail: SessionEvents
+) -> None:
     """Once a session: the same text again is the memory that is there."""
-    if trail.is_full or trail.is_kept(notice.text):
+    if trail.is_full or trail.is_stored(notice.text):
         return
     # All that follows takes a tenth of a second to load.
     import asyncio
 
-    from everkept.app.hook_tasks import note
+    from everkept.app.hook_tasks import store_memory
     from everkept.errors import Refused
     from everkept.families.memories.memory_record import NewMemory
-    from everkept.families.memories.model import Source
+    from everkept.families.memories.model import MemorySource
 
     wanted = NewMemory(
         content=notice.text,
@@ -260,30 +275,30 @@ def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> 
         importance=notice.importance,
         session=event.session.strip(),
         tags=notice.tags,
-        source=Source(tool=NOTICED_BY, file=notice.file),
+        source=MemorySource(tool=SOURCE_TOOL, file=notice.file),
     )
     try:
-        asyncio.run(note(around.settings, event.folder, wanted))
+        asyncio.run(store_memory(around.settings, event.folder, wanted))
     except Refused as error:  # no fault: the session is full, or the project was switched off
         if "limit" in error.facts:
-            trail.full()
+            trail.mark_full()
     else:
-        trail.kept(notice.text)
+        trail.add_stored(notice.text)
 
 
-def _trail(event: HookEvent, around: Around) -> Trail:
-    return Trail(hooks_folder(around.settings), event.session)
+def _open_events(event: HookEvent, around: HookContext) -> SessionEvents:
+    return SessionEvents(get_hooks_folder(around.settings), event.session)
 
 
-def _file(event: HookEvent) -> str | None:
+def _find_file(event: HookEvent) -> str | None:
     """The file as the project calls it, where it belongs to it and is worth a memory."""
-    from everkept.core.projects import checkout_of
+    from everkept.core.projects import find_checkout
 
     given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
     if not isinstance(given, str) or not given or event.folder is None:
         return None
     try:
-        root = checkout_of(event.folder) or event.folder.resolve()
+        root = find_checkout(event.folder) or event.folder.resolve()
         inside = (event.folder / Path(given)).resolve().relative_to(root)
     except (OSError, ValueError):  # outside of it, or no path at all
         return None

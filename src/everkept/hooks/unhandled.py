@@ -7,10 +7,10 @@ import os
 from _thread import start_new_thread
 from time import sleep
 
-LIMIT_SECONDS = 3.0  # for the input to end
+INPUT_SECONDS = 3.0  # for the input to end
 
 # Other events of assistants; what is neither here nor handled may be a name that is mistyped.
-EVENTS = frozenset(
+UNHANDLED_EVENTS = frozenset(
     {
         "Notification",
         "PermissionRequest",
@@ -27,9 +27,9 @@ EVENTS = frozenset(
 
 def end_if_unhandled(arguments: list[str]) -> None:
     """End the process if the event is one of these, once the assistant has written its input."""
-    if not arguments or arguments[0] not in EVENTS:
+    if not arguments or arguments[0] not in UNHANDLED_EVENTS:
         return
-    start_new_thread(_end_in_time, ())
+    start_new_thread(_enforce_time_limit, ())
     try:
         while os.read(0, 1 << 16):
             pass
@@ -37,8 +37,8 @@ def end_if_unhandled(arguments: list[str]) -> None:
         os._exit(0)
 
 
-def _end_in_time() -> None:
-    sleep(LIMIT_SECONDS)
+def _enforce_time_limit() -> None:
+    sleep(INPUT_SECONDS)
     os._exit(0)
 
 

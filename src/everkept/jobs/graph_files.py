@@ -7,22 +7,22 @@ from contextlib import suppress
 from typing import Any
 
 from everkept.core.ports import Library
-from everkept.core.projects import USER
-from everkept.core.sessions import Call, Session, acting_as
+from everkept.core.projects import USER_PROJECT
+from everkept.core.sessions import Session, ToolCall, act_as
 from everkept.errors import EverkeptError, NotFound
-from everkept.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
-from everkept.families.bank.graph.mirror import Mirror
+from everkept.families.bank.banks import SSH_SCHEME, Bank, BankRecords, Banks, exists
+from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.values import Value, field
 
 # Seconds without a change before what changed is looked for; the bank's own tools do it at once.
-BRIEF = 0.1
-QUIET = 2.0  # seconds without a change before the readable view is written anew
-CLOSING = 2.0  # seconds that the end of the program may take for what is left
+WRITE_QUIET_SECONDS = 0.1
+VIEW_QUIET_SECONDS = 2.0  # seconds without a change before the readable view is written anew
+CLOSE_SECONDS = 2.0  # seconds that the end of the program may take for what is left
 
 log = logging.getLogger(__name__)
 
 
-class BankCare:
+class GraphFileUpdater:
     """Brings the files of a graph up to date soon after a write; the last of it at the end.
 
     A read is a reason to look, too: another process may have changed the graph, or the files. Of
@@ -31,7 +31,7 @@ class BankCare:
     it got.
     """
 
-    def __init__(self, banks: Banks, records: BankRecords, mirror: Mirror) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror) -> None:
         self._banks = banks
         self._records = records
         self._mirror = mirror
@@ -43,33 +43,33 @@ class BankCare:
 
     def wake(self, session: Session, *, wrote: bool = True) -> None:
         """Something was written, or read. Returns at once."""
-        if not wrote and (session.bank or self._banks.options.place or "").startswith(SSH):
+        if not wrote and (session.bank or self._banks.options.place or "").startswith(SSH_SCHEME):
             return
         _, has_written = self._sessions.get(session.bank or "", (session, False))
         self._sessions[session.bank or ""] = session, wrote or has_written
         if wrote:  # whoever reads all the time must not keep the view from being written
             self._news.set()
         if self._task is None or self._task.done():
-            with acting_as(None):
+            with act_as(None):
                 self._task = asyncio.create_task(self._run(), name="bank care")
 
     async def close(self) -> None:
         self._closing = True
         self._news.set()
         if self._task is not None:
-            done, _ = await asyncio.wait([self._task], timeout=CLOSING)
+            done, _ = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
             if not done:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while self._sessions or self._stale:
-            while not await self._is_quiet(BRIEF):
+            while not await self._is_quiet(WRITE_QUIET_SECONDS):
                 pass
             while self._sessions:
                 _, (session, wrote) = self._sessions.popitem()
                 await self._attempt(self._follow(session, wrote))
-            if await self._is_quiet(QUIET):
+            if await self._is_quiet(VIEW_QUIET_SECONDS):
                 await self._refresh_views()
 
     async def _refresh_views(self) -> None:
@@ -78,16 +78,16 @@ class BankCare:
             await self._attempt(self._mirror.refresh_view(bank))
 
     async def _follow(self, session: Session, wrote: bool) -> None:
-        bank = await self._banks.chosen(Call(session, "memory bank"))
+        bank = await self._banks.find_bank(ToolCall(session, "memory bank"))
         if bank is None or not await exists(bank):
             return
-        if await self._records.project_id(bank) is None:
+        if await self._records.find_project_id(bank) is None:
             return  # what writes elsewhere gives no project to a bank
         if not wrote:
-            if await self._mirror.keep_up(bank):
+            if await self._mirror.sync(bank):
                 self._stale[bank.address] = bank
             return
-        for warning in await self._mirror.follow(bank):
+        for warning in await self._mirror.append_changes(bank):
             log.warning("%s: %s", bank.address, warning.message)
         self._stale[bank.address] = bank
 
@@ -108,46 +108,46 @@ class BankCare:
             log.info("the files of a graph have to wait: %s", error)
 
 
-NOT_THERE = "the folder is not there now"
-ELSEWHERE = "it is on another machine; the next call that uses it does it"
-OF_ANOTHER = "it belongs to another project now"
+FOLDER_MISSING = "the folder is not there now"
+ON_OTHER_MACHINE = "it is on another machine; the next call that uses it does it"
+IN_OTHER_PROJECT = "it belongs to another project now"
 # Whatever else a mirror warns of, its files are up to date.
-FAILURES = frozenset({"graph_file_behind", "MARKER_MISMATCH"})
+FAILURE_CODES = frozenset({"graph_file_behind", "MARKER_MISMATCH"})
 
 
-class Settled(Value):
+class MirrorResult(Value):
     """The banks whose files say what the graph says, and why others do not."""
 
     done: list[str] = field(default_factory=list[str])
     left: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Mirrors:
+class GraphMirrors:
     """All banks that a project's graph was ever mirrored in, and the one of the session.
 
     The latter not where the project was named: then it need not be that of the working folder.
     """
 
     def __init__(
-        self, library: Library, banks: Banks, mirror: Mirror, *, is_project_named: bool
+        self, library: Library, banks: Banks, mirror: GraphMirror, *, is_project_named: bool
     ) -> None:
         self._library = library
         self._banks = banks
         self._mirror = mirror
         self._is_project_named = is_project_named
 
-    async def meet(self, project: str, session: Session) -> None:
+    async def import_files(self, project: str, session: Session) -> None:
         """Takes in what others put into the files: what is erased must be known before."""
-        async for bank in self._of(project, session, Settled()):
-            await self._mirror.meet(bank)
+        async for bank in self._iterate_banks(project, session, MirrorResult()):
+            await self._mirror.merge_log(bank)
 
-    async def settle(self, project: str, session: Session) -> Settled:
+    async def update_files(self, project: str, session: Session) -> MirrorResult:
         """The files follow the graph before this returns, as far as they can be reached."""
-        settled = Settled()
-        async for bank in self._of(project, session, settled):
+        settled = MirrorResult()
+        async for bank in self._iterate_banks(project, session, settled):
             try:
-                warnings = await self._mirror.follow(bank)
-                reasons = [w.message for w in warnings if w.code in FAILURES]
+                warnings = await self._mirror.append_changes(bank)
+                reasons = [w.message for w in warnings if w.code in FAILURE_CODES]
                 if reasons:
                     settled.left[bank.address] = reasons[0]
                     continue
@@ -158,23 +158,25 @@ class Mirrors:
                 settled.done.append(bank.address)
         return settled
 
-    async def _of(self, project: str, session: Session, settled: Settled) -> AsyncIterator[Bank]:
+    async def _iterate_banks(
+        self, project: str, session: Session, settled: MirrorResult
+    ) -> AsyncIterator[Bank]:
         """Those that can be reached; the others are noted."""
-        if project == USER:
+        if project == USER_PROJECT:
             return
         try:
-            wanted = (await self._library.project(project)).id
+            wanted = (await self._library.get_project(project)).id
         except NotFound:
             return
-        noted = await self._mirror.mirrored()
-        here = await self._here(session)
+        noted = await self._mirror.read_mirrored_banks()
+        here = await self._find_session_bank(session)
         addresses = [address for address, owner in noted.items() if owner == wanted]
         if here is not None and here not in noted and not self._is_project_named:
             addresses.append(here)
         for address in addresses:
             try:
-                bank = await self._banks.at(address)
-                reason = await self._obstacle(bank, wanted, here)
+                bank = await self._banks.open_at(address)
+                reason = await self._find_obstacle(bank, wanted, here)
             except EverkeptError as error:
                 settled.left[address] = str(error)
                 continue
@@ -183,16 +185,16 @@ class Mirrors:
             elif address in noted:
                 settled.left[address] = reason
 
-    async def _here(self, session: Session) -> str | None:
+    async def _find_session_bank(self, session: Session) -> str | None:
         try:
-            bank = await self._banks.chosen(Call(session, "memory bank"))
+            bank = await self._banks.find_bank(ToolCall(session, "memory bank"))
         except EverkeptError:
             return None  # out of reach, and its address among those that are noted
         return None if bank is None else bank.address
 
-    async def _obstacle(self, bank: Bank, project: str, here: str | None) -> str | None:
+    async def _find_obstacle(self, bank: Bank, project: str, here: str | None) -> str | None:
         if bank.files.is_remote and bank.address != here:
-            return ELSEWHERE
+            return ON_OTHER_MACHINE
         if not await exists(bank):
-            return NOT_THERE
-        return None if await self._mirror.project_of(bank) == project else OF_ANOTHER
+            return FOLDER_MISSING
+        return None if await self._mirror.find_project_id(bank) == project else IN_OTHER_PROJECT

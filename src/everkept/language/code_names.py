@@ -17,8 +17,8 @@ QUALIFIED = compile_late(
     rf"(?:{_JOINT}{IDENTIFIER})*(?:\(\))?{_END}"
 )
 CALL = compile_late(rf"{_START}{IDENTIFIER}(?:{_JOINT}{IDENTIFIER})*\((?!e?s\))[^()]{{0,80}}\)?")
-WRITTEN = compile_late(rf"{_START}(?:{_SNAKE}|{_CAMEL}|{_PASCAL}){_END}")
-NAMED = (
+CASED_NAME = compile_late(rf"{_START}(?:{_SNAKE}|{_CAMEL}|{_PASCAL}){_END}")
+DECLARED_NAMES = (
     compile_late(rf"{_START}(?:class|struct|interface|enum)\s+(?P<name>[A-Z]\w*){_END}"),
     compile_late(
         rf"{_START}(?:function|method|def|func|fn)\s+(?:called\s+|named\s+)?"
@@ -139,7 +139,7 @@ _C_SHARP = """
     FirstOrDefault Any All Count OrderBy Format ConfigureAwait Serializable Obsolete
 """
 
-COMMONPLACE: dict[str, frozenset[str]] = {
+COMMON_CALLS: dict[str, frozenset[str]] = {
     "python": frozenset(_PYTHON.split()),
     "javascript": frozenset(_JAVASCRIPT.split()),
     "typescript": frozenset(_JAVASCRIPT.split()),

@@ -9,12 +9,12 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-Wanted = Literal["implementation", "memory", "last work", "discussion", "overview"]
-OVERVIEW: Wanted = "overview"  # of what was done of late: it has no topic
+PastIntent = Literal["implementation", "memory", "last work", "discussion", "overview"]
+OVERVIEW: PastIntent = "overview"  # of what was done of late: it has no topic
 
 # What is wanted, words of which one must be there, and the form. A pattern takes longer to make
 # than to look for those words.
-Form = tuple[Wanted, tuple[str, ...], str]
+Form = tuple[PastIntent, tuple[str, ...], str]
 
 # A topic is what the form is about, with a question mark no more of it than must be, and an end
 # that of a sentence.
@@ -25,7 +25,7 @@ _TOPICS = {
 }
 
 
-def unaccented(text: str) -> str:
+def strip_accents(text: str) -> str:
     """As many people type it."""
     if text.isascii():
         return text
@@ -33,19 +33,19 @@ def unaccented(text: str) -> str:
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
-def found_in(
+def find_forms(
     text: str, forms: Iterable[Form], parts: Mapping[str, str]
-) -> "Iterator[tuple[Wanted, re.Match[str]]]":
+) -> "Iterator[tuple[PastIntent, re.Match[str]]]":
     """The forms that a text has, in their order."""
     lowered = text.lower()
     for wanted, signs, form in forms:
         if any(sign in lowered for sign in signs):
-            pattern = rf"(?<![\w'-]){expression(form, {**parts, **_TOPICS})}(?!\w)"
+            pattern = rf"(?<![\w'-]){build_expression(form, {**parts, **_TOPICS})}(?!\w)"
             if found := re.search(pattern, text, re.IGNORECASE):
                 yield wanted, found
 
 
-def expression(form: str, parts: Mapping[str, str]) -> str:
+def build_expression(form: str, parts: Mapping[str, str]) -> str:
     """Return the regular expression of a form.
 
     A part may name only parts that come after it. A blank is any space, `…` up to eighty
@@ -58,7 +58,7 @@ def expression(form: str, parts: Mapping[str, str]) -> str:
     return form.replace(" ", r"\s+")
 
 
-PARTS = {
+FOREIGN_PARTS = {
     "<wir>": r"(wir|ich|du)",
     "<haben>": r"(haben|hatten|habe|hatte|hast|hattest)",
     "<damals>": r"(gestern|letztes mal|das letzte mal|beim letzten mal|letzte woche|zuletzt|neulich"
@@ -71,7 +71,7 @@ PARTS = {
     r"|on a|nous avions|nous avons|j'avais|j'ai|tu avais)",
     "<decide>": r"(decide|convenu|dit|choisi|retenu|prevu)",
 }
-FORMS: tuple[Form, ...] = (
+FOREIGN_FORMS: tuple[Form, ...] = (
     ("discussion", ("was ha",), r"was <haben> <wir> <topic?> <beschlossen>"),
     ("implementation", ("wie ha",), r"wie <haben> <wir> <topic>"),
     (
@@ -167,7 +167,7 @@ FORMS: tuple[Form, ...] = (
 )
 
 # As in English: a word that must be there, the hint, and what makes it mean something else.
-INDICATORS = (
+FOREIGN_INDICATORS = (
     ("wieder", r"wieder", r"(?:immer|hin und) wieder|wieder und wieder"),
     ("erneut", r"erneut", ""),
     ("hnlich wie", r"(?:ae|a)hnlich wie", ""),
@@ -192,41 +192,43 @@ INDICATORS = (
 )
 
 
-LONGEST_TOPIC = 200  # characters
+MAX_TOPIC_CHARACTERS = 200  # characters
 
 
-class Trigger(NamedTuple):
+class PastTrigger(NamedTuple):
     """What a prompt wants from the past. `topic` may be empty: then all of the prompt says it.
 
     What `is_foreign` asks in another language than English.
     """
 
-    wanted: Wanted
+    wanted: PastIntent
     topic: str
     is_foreign: bool = False
 
 
-def triggered(prompt: str) -> Trigger | None:
+def find_trigger(prompt: str) -> PastTrigger | None:
     """The first form that a prompt has; it may stand in any sentence of it."""
     text = prompt.replace("’", "'")
-    return _first(text, _FORMS, _PARTS) or _first(unaccented(text), FORMS, PARTS, is_foreign=True)
+    return _find_first(text, _ENGLISH_FORMS, _ENGLISH_PARTS) or _find_first(
+        strip_accents(text), FOREIGN_FORMS, FOREIGN_PARTS, is_foreign=True
+    )
 
 
-def _first(
+def _find_first(
     text: str, forms: tuple[Form, ...], parts: dict[str, str], *, is_foreign: bool = False
-) -> Trigger | None:
+) -> PastTrigger | None:
     """One with a topic, or the first one."""
     without_topic = None
-    for wanted, found in found_in(text, forms, parts):
-        topic = _cleaned(found.groupdict().get("topic") or "")
-        trigger = Trigger(wanted, topic, is_foreign)
+    for wanted, found in find_forms(text, forms, parts):
+        topic = _clean_topic(found.groupdict().get("topic") or "")
+        trigger = PastTrigger(wanted, topic, is_foreign)
         if topic or wanted == OVERVIEW:
             return trigger
         without_topic = without_topic or trigger
     return without_topic
 
 
-_PARTS = {
+_ENGLISH_PARTS = {
     "<we>": r"(we|i|you|they)",
     "<ours>": r"(we|i)",
     "<did>": r"( did| have| had|'d|'ve)",
@@ -242,7 +244,7 @@ _PARTS = {
     "<worked>": r"(work|touch|look|chang|edit|did|do|saw|deal|built|build|debug|ran|run|deploy"
     r"|updat|fix|us)(ed|e|t|ged)?( (on|at|in|with))?",
 }
-_FORMS: tuple[Form, ...] = (
+_ENGLISH_FORMS: tuple[Form, ...] = (
     ("last work", ("last time",), r"last time (that )?<ours> <worked> <topic>"),
     (
         "last work",
@@ -370,7 +372,7 @@ _FORMS: tuple[Form, ...] = (
 )
 
 
-def _cleaned(topic: str) -> str:
+def _clean_topic(topic: str) -> str:
     """Without the rest of the text behind its sentence, and without when it was."""
     sentence = re.split(r"[.;:]\s|\s[-–—]\s|, (?:and|but|so|because|then) ", topic, maxsplit=1)[0]
     words = re.sub(
@@ -378,7 +380,7 @@ def _cleaned(topic: str) -> str:
         r"|earlier|the other day|in the past|yesterday|\w+ (?:days?|weeks?|months?|years?) ago"
         r"|together|again|last session|lately|recently)\b",
         " ",
-        sentence[:LONGEST_TOPIC],
+        sentence[:MAX_TOPIC_CHARACTERS],
         flags=re.IGNORECASE,
     )
     return " ".join(words.split()).strip(" ,.:;-'\"`")
@@ -386,7 +388,7 @@ def _cleaned(topic: str) -> str:
 
 # Words that hint at the past without asking for it: again, like before, the same way.
 # Each with a word that must be there, as whole words, and what makes it mean something else.
-_INDICATORS: tuple[tuple[str, str, str], ...] = (
+_ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
     ("again", r"again", r"(?:never|over and over|time and) again|again and again"),
     ("similar", r"similar(?:ly)? to", ""),
     ("before", r"(?:like|as|same as)(?: we did| i did| you did)? before", ""),
@@ -423,21 +425,25 @@ _ASKING = (
 )
 
 
-def indicators_in(prompt: str) -> list[str]:
+def list_indicators(prompt: str) -> list[str]:
     """Those that a prompt has, where they hint at earlier work and not at this conversation."""
     text = " ".join(prompt.replace("’", "'").lower().split())
-    return list(_hints(text))
+    return list(_list_hints(text))
 
 
-def foreign_indicators_in(prompt: str) -> list[str]:
+def list_foreign_indicators(prompt: str) -> list[str]:
     """Those in other languages than English."""
-    text = " ".join(unaccented(prompt).lower().split())
-    return [name for name, form, otherwise in INDICATORS if _has(text, name, form, otherwise)]
+    text = " ".join(strip_accents(prompt).lower().split())
+    return [
+        name
+        for name, form, otherwise in FOREIGN_INDICATORS
+        if _has_indicator(text, name, form, otherwise)
+    ]
 
 
-def _hints(text: str) -> Iterator[str]:
-    for name, form, otherwise in _INDICATORS:
-        if not _has(text, name, form, otherwise):
+def _list_hints(text: str) -> Iterator[str]:
+    for name, form, otherwise in _ENGLISH_INDICATORS:
+        if not _has_indicator(text, name, form, otherwise):
             continue
         if name in ("remember", "recall") and not re.search(_ASKING, text):
             continue
@@ -446,7 +452,7 @@ def _hints(text: str) -> Iterator[str]:
         yield name
 
 
-def _has(text: str, name: str, form: str, otherwise: str) -> bool:
+def _has_indicator(text: str, name: str, form: str, otherwise: str) -> bool:
     if name not in text:
         return False
     left = re.sub(rf"\b(?:{otherwise})\b", " ", text) if otherwise else text

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from everkept.language.past_forms import expression
+from everkept.language.past_forms import build_expression
 
 RECALL = "recall_discussion"
 TRACE = "trace_dependencies"
@@ -136,10 +136,13 @@ _FORMS: tuple[tuple[str, str], ...] = (
 
 
 @cache
-def question_forms() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
+def list_question_forms() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
     """Each form with the intent that it speaks for, the ones that decide first."""
     return tuple(
-        (intent, re.compile(rf"(?<![\w-])(?:{expression(form.strip(), _PARTS)})", re.IGNORECASE))
+        (
+            intent,
+            re.compile(rf"(?<![\w-])(?:{build_expression(form.strip(), _PARTS)})", re.IGNORECASE),
+        )
         for intent, forms in _FORMS
         for form in forms.strip().splitlines()
     )

@@ -20,27 +20,27 @@ _ABBREVIATION = compile_late(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$",
     re.IGNORECASE,
 )
-_ABBREVIATED = 12  # characters that the longest of them takes at most
+_ABBREVIATION_CHARACTERS = 12  # characters that the longest of them takes at most
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """In their order; a block of code is one, whatever it holds."""
     found: list[str] = []
     for number, part in enumerate(_FENCED.split(text)):
         if number % 2:
             found.append(part.strip())
         else:
-            for paragraph in _paragraphs(part):
-                found += _split(paragraph)
+            for paragraph in _split_paragraphs(part):
+                found += _split_paragraph(paragraph)
     return [sentence for sentence in found if any(c.isalnum() for c in sentence)]
 
 
-def beginning(text: str, length: int) -> str:
+def take_beginning(text: str, length: int) -> str:
     """So much of a text, to its last whole word."""
     return text if len(text) <= length else (text[:length].rsplit(maxsplit=1) or [""])[0]
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _split_paragraphs(text: str) -> Iterator[str]:
     """Lines are apart; those that are indented like code belong to the one above them."""
     block: list[str] = []
     for line in text.splitlines():
@@ -52,7 +52,7 @@ def _paragraphs(text: str) -> Iterator[str]:
     yield from ("\n".join(block),) if block else ()
 
 
-def _split(paragraph: str) -> list[str]:
+def _split_paragraph(paragraph: str) -> list[str]:
     if "\n" in paragraph:
         return [paragraph]
     masked = _INLINE_CODE.sub(lambda code: "x" * len(code[0]), paragraph)
@@ -60,7 +60,9 @@ def _split(paragraph: str) -> list[str]:
     start = 0
     for end in _END.finditer(masked):
         # Only its end is looked at: a text of nothing but abbreviations would take forever.
-        if not _ABBREVIATION.search(masked[max(start, end.start() - _ABBREVIATED) : end.start()]):
+        if not _ABBREVIATION.search(
+            masked[max(start, end.start() - _ABBREVIATION_CHARACTERS) : end.start()]
+        ):
             parts.append(paragraph[start : end.end()].strip())
             start = end.end()
     return [part for part in (*parts, paragraph[start:].strip()) if part]
@@ -82,7 +84,7 @@ _OUTPUT = compile_late(
 )
 
 
-class Block(Value):
+class CodeBlock(Value):
     """Code as it was shown; `info` is what stood behind the opening fence."""
 
     info: str
@@ -98,24 +100,24 @@ def has_block(text: str) -> bool:
     return "```" in text or "~~~" in text
 
 
-def blocks(text: str) -> list[Block]:
+def list_blocks(text: str) -> list[CodeBlock]:
     """Those that hold anything, in order; the last one may be without its end."""
     if not has_block(text):
         return []
-    found: list[Block] = []
+    found: list[CodeBlock] = []
     opening: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opening is None:
             opening = fence
-        elif _closes(fence, opening):
-            _add(found, opening, text[opening.end() : fence.start()])
+        elif _is_closing(fence, opening):
+            _add_block(found, opening, text[opening.end() : fence.start()])
             opening = None
     if opening is not None:
-        _add(found, opening, text[opening.end() :])
+        _add_block(found, opening, text[opening.end() :])
     return found
 
 
-def without_blocks(text: str) -> str:
+def remove_blocks(text: str) -> str:
     """What was said around the blocks."""
     if not has_block(text):
         return text
@@ -126,37 +128,37 @@ def without_blocks(text: str) -> str:
         if opening is None:
             opening = fence
             kept.append(text[start : fence.start()])
-        elif _closes(fence, opening):
+        elif _is_closing(fence, opening):
             opening, start = None, fence.end()
     if opening is None:
         kept.append(text[start:])
     return "\n".join(kept)
 
 
-def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    sign, began = _sign(fence), _sign(opening)
+def _is_closing(fence: re.Match[str], opening: re.Match[str]) -> bool:
+    sign, began = _get_sign(fence), _get_sign(opening)
     after = fence["info"] or fence["words"] or ""
     return (
         sign[0] == began[0] and len(sign) >= len(began) and not after.strip() and not fence["item"]
     )
 
 
-def _sign(fence: re.Match[str]) -> str:
+def _get_sign(fence: re.Match[str]) -> str:
     return fence["ticks"] or fence["tildes"]
 
 
-def _add(found: list[Block], opening: re.Match[str], body: str) -> None:
+def _add_block(found: list[CodeBlock], opening: re.Match[str], body: str) -> None:
     body = body.removeprefix("\n")
     if opening["quote"]:
         body = _QUOTE.sub("", body)
     width = len(opening["indent"].expandtabs(4)) + len(opening["item"] or "")
-    lines = [_outdented(line, width) for line in body.split("\n")]
+    lines = [_outdent(line, width) for line in body.split("\n")]
     code = "\n".join(lines).strip("\n").rstrip()
     if code.strip():
-        found.append(Block((opening["info"] or opening["words"] or "").strip(), code))
+        found.append(CodeBlock((opening["info"] or opening["words"] or "").strip(), code))
 
 
-def _outdented(line: str, width: int) -> str:
+def _outdent(line: str, width: int) -> str:
     """Without the blanks that only say how deep the block stands in a list."""
     removed = 0
     while removed < width and line[:1] in (" ", "\t"):
@@ -360,7 +362,7 @@ _FIXES: Ways = (
     ),
 )
 # What stands before it in the sentence, and makes it a question, a wish or a thought.
-_OPEN = compile_late(
+_UNDECIDED = compile_late(
     r"\b(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|might|may|could|would|"
     r"should we|shall we|can we|do we|did we|have we|are we|what if|why|how|when|once|until|before|"
     r"not sure|haven['\u2019]t|hasn['\u2019]t|have not|had not|has not|hadn['\u2019]t|never|nobody|"
@@ -385,11 +387,11 @@ _QUOTED = compile_late(
 )
 _QUOTED_LINE = compile_late(r"^[ \t]*>.*$", re.MULTILINE)
 _ENDS = compile_late(r"[.!?;](?=\s|$)|\n")
-_NEAR = 400  # characters of a sentence that are looked at on each side
+_NEAR_CHARACTERS = 400  # characters of a sentence that are looked at on each side
 
 
 @cache
-def _made(form: str) -> re.Pattern[str]:
+def _compile_form(form: str) -> re.Pattern[str]:
     """At the first need: to make them all takes longer than a hook has."""
     return re.compile(form, re.IGNORECASE)
 
@@ -401,41 +403,48 @@ class _Phrases:
         self._ways = ways
         self._undone = undone
 
-    def may_be_in(self, text: str) -> list[re.Pattern[str]]:
+    def list_possible(self, text: str) -> list[re.Pattern[str]]:
         lowered = text.lower()
-        return [_made(form) for words, form in self._ways if any(word in lowered for word in words)]
+        return [
+            _compile_form(form)
+            for words, form in self._ways
+            if any(word in lowered for word in words)
+        ]
 
-    def are_in(self, text: str, *, asked: bool = False) -> bool:
+    def is_said_in(self, text: str, *, asked: bool = False) -> bool:
         """Questions count where it does not matter that something is `asked`."""
         return any(
-            not self._undone.search(_before(text, found)) and (asked or not _is_asked(text, found))
-            for form in self.may_be_in(text)
+            not self._undone.search(_get_text_before(text, found))
+            and (asked or not _is_asked(text, found))
+            for form in self.list_possible(text)
             for found in form.finditer(text)
         )
 
 
-_DECIDED = _Phrases(_DECISIONS, _OPEN)
-_FAILED = _Phrases(_PROBLEMS, _NO_PROBLEM)
-_FIXED = _Phrases(_FIXES, _NO_FIX)
+_DECISION_PHRASES = _Phrases(_DECISIONS, _UNDECIDED)
+_PROBLEM_PHRASES = _Phrases(_PROBLEMS, _NO_PROBLEM)
+_FIX_PHRASES = _Phrases(_FIXES, _NO_FIX)
 
 
 def is_decision(text: str) -> bool:
     """Whether somebody chose, in so many words: no question, no thought, nothing quoted."""
-    return bool(_DECIDED.may_be_in(text)) and _DECIDED.are_in(_own_words(text))
+    return bool(_DECISION_PHRASES.list_possible(text)) and _DECISION_PHRASES.is_said_in(
+        _remove_quotes(text)
+    )
 
 
 def has_problem(text: str) -> bool:
     """Whether something fails, in the words of a person or of a program."""
-    return _FAILED.are_in(text, asked=True)
+    return _PROBLEM_PHRASES.is_said_in(text, asked=True)
 
 
 def has_fix(text: str) -> bool:
     """Whether it says that something was put right, or why it had gone wrong."""
-    return bool(_FIXED.may_be_in(text)) and _FIXED.are_in(without_blocks(text))
+    return bool(_FIX_PHRASES.list_possible(text)) and _FIX_PHRASES.is_said_in(remove_blocks(text))
 
 
-def _own_words(text: str) -> str:
-    said = without_blocks(text)
+def _remove_quotes(text: str) -> str:
+    said = remove_blocks(text)
     if "`" in said:
         said = _INLINE.sub("it", said)
     if ">" in said:
@@ -443,13 +452,13 @@ def _own_words(text: str) -> str:
     return _QUOTED.sub("it", said)
 
 
-def _before(text: str, found: re.Match[str]) -> str:
+def _get_text_before(text: str, found: re.Match[str]) -> str:
     """What of its sentence stands before it."""
-    start = max(0, found.start() - _NEAR)
+    start = max(0, found.start() - _NEAR_CHARACTERS)
     ends = [end.end() for end in _ENDS.finditer(text, start, found.start())]
     return text[ends[-1] if ends else start : found.start()]
 
 
 def _is_asked(text: str, found: re.Match[str]) -> bool:
-    end = _ENDS.search(text, max(found.start(), found.end() - 1), found.end() + _NEAR)
+    end = _ENDS.search(text, max(found.start(), found.end() - 1), found.end() + _NEAR_CHARACTERS)
     return end is not None and end.group() == "?"

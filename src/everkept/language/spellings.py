@@ -22,13 +22,13 @@ def fold(text: str) -> str:
     else:
         text = unicodedata.normalize("NFKC", text).translate(_FOLDED)
         text = unicodedata.normalize("NFKC", text)  # what was taken out may have kept two apart
-        text = unspaced_runs().sub(_pieces_of_run, text)
+        text = compile_unspaced_runs().sub(_split_run, text)
     if "++" in text or "#" in text or ".n" in text or ".N" in text:
         text = _LANGUAGE.sub(lambda found: _LANGUAGES[found[0].lower()], text)
     return text
 
 
-def tokens(prepared: str) -> list[str]:
+def split_tokens(prepared: str) -> list[str]:
     """The words that the index's tokenizer makes of prepared text, before stemming.
 
     Prepared means folded: `fold` takes out the characters on which the Unicode tables of SQLite
@@ -84,7 +84,7 @@ def _is_word_character(character: str) -> bool:
     return category[0] in "LN" or category in ("Co", "Mn", "Mc")
 
 
-def _token_character(character: str) -> str:
+def _to_token_character(character: str) -> str:
     if not _is_word_character(character):
         return " "
     folded = _IGNORED.sub("", character.casefold())
@@ -105,7 +105,7 @@ class _FoldedCharacters(dict[int, str]):
 
 class _TokenCharacters(dict[int, str]):
     def __missing__(self, code: int) -> str:
-        self[code] = token = _token_character(chr(code))
+        self[code] = token = _to_token_character(chr(code))
         return token
 
 
@@ -114,17 +114,17 @@ _TOKEN = _TokenCharacters()
 
 
 @cache  # slow to compile, and ASCII text never needs it
-def unspaced_runs() -> re.Pattern[str]:
+def compile_unspaced_runs() -> re.Pattern[str]:
     """Stretches of the scripts that are written without spaces."""
     return re.compile(f"[{_RUN_CHARACTERS}]+")
 
 
-def _pieces_of_run(found: re.Match[str]) -> str:
+def _split_run(found: re.Match[str]) -> str:
     run = found[0]
     return f" {' '.join([run[start : start + 2] for start in range(len(run))])} "
 
 
-MAX_JOINED = 64  # characters of a compound that someone may write as one word
+MAX_JOINED_CHARACTERS = 64  # characters of a compound that someone may write as one word
 
 _LOWER = r"[^\W\d_A-Z]"
 # A picture's word has letters and digits, but no parts.
@@ -135,16 +135,16 @@ _HEX = compile_late(r"[0-9a-f]{4,}")
 _PART = compile_late(rf"[A-Z]{{2,}}s(?!{_LOWER})|[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+")
 
 
-def compounds(folded: str) -> list[str]:
+def list_compounds(folded: str) -> list[str]:
     """The words of a folded text with what joins their segments, as in `node.js`."""
     return _COMPOUND.findall(folded)
 
 
-def segments_of(compound: str) -> list[str]:
+def split_segments(compound: str) -> list[str]:
     return _JOIN.split(compound)
 
 
-def parts_of(segments: Sequence[str]) -> list[str]:
+def split_parts(segments: Sequence[str]) -> list[str]:
     """The segments with each broken at its humps and digits."""
     parts: list[str] = []
     for segment in segments:
@@ -160,32 +160,32 @@ def parts_of(segments: Sequence[str]) -> list[str]:
     return parts
 
 
-def joined(compound: str, segments: Sequence[str]) -> str | None:
+def join_segments(compound: str, segments: Sequence[str]) -> str | None:
     """The compound as one word, where someone may write it so."""
-    if len(segments) == 1 or len(compound) > MAX_JOINED:
+    if len(segments) == 1 or len(compound) > MAX_JOINED_CHARACTERS:
         return None
     word = "".join(segments)
     # A date or a telephone number may be written in one; 1.2.3 is not 123.
     return None if word.isdigit() and "." in compound else word
 
 
-def other_ways(folded: str) -> dict[str, None]:
+def list_other_spellings(folded: str) -> dict[str, None]:
     """To write the compounds of a folded text, each once and in its order."""
     ways: dict[str, None] = {}
-    for compound in compounds(folded):
+    for compound in list_compounds(folded):
         if compound.isalpha() and compound.islower():
             continue
-        segments = segments_of(compound)
-        parts = parts_of(segments)
+        segments = split_segments(compound)
+        parts = split_parts(segments)
         if len(parts) > len(segments):
             ways[" ".join(parts)] = None
-        if word := joined(compound, segments):
+        if word := join_segments(compound, segments):
             ways[word] = None
     return ways
 
 
-SHORTEST_BYTES = 3  # fts5_tokenize.c passes anything outside these two through
-LONGEST_BYTES = 64
+MIN_STEMMED_BYTES = 3  # fts5_tokenize.c passes anything outside these two through
+MAX_STEMMED_BYTES = 64
 
 _STEP_2 = (  # a suffix that ends in another stands before it
     ("ational", "ate"),
@@ -231,33 +231,33 @@ def stem(word: str) -> str:
     is left of it reads as U+FFFD.
     """
     if word.isascii():
-        return _stem(word) if SHORTEST_BYTES <= len(word) <= LONGEST_BYTES else word
+        return _stem(word) if MIN_STEMMED_BYTES <= len(word) <= MAX_STEMMED_BYTES else word
     encoded = word.encode()
-    if len(encoded) > LONGEST_BYTES:
+    if len(encoded) > MAX_STEMMED_BYTES:
         return word
     return _stem(encoded.decode("latin-1")).encode("latin-1").decode(errors="replace")
 
 
 def _stem(word: str) -> str:
-    word = _without_plural(word)
-    word = _without_participle(word)
+    word = _strip_plural(word)
+    word = _strip_participle(word)
     # In this one condition FTS5 takes every y but the first for a vowel.
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
-    word = _replaced(word, _STEP_2)
-    word = _replaced(word, _STEP_3)
-    word = _without_suffix(word)
+    word = _replace_suffix(word, _STEP_2)
+    word = _replace_suffix(word, _STEP_3)
+    word = _strip_suffix(word)
     if word.endswith("e"):
         base = word[:-1]
         measure = _measure(base)
-        if measure > 1 or (measure == 1 and not _ends_short(base)):
+        if measure > 1 or (measure == 1 and not _is_short_ending(base)):
             word = base
     if word.endswith("ll") and _measure(word[:-1]) > 1:
         word = word[:-1]
     return word
 
 
-def _without_plural(word: str) -> str:
+def _strip_plural(word: str) -> str:
     if not word.endswith("s") or word.endswith("ss"):
         return word
     if (word.endswith("sses") and len(word) > 4) or (word.endswith("ies") and len(word) > 3):
@@ -265,27 +265,27 @@ def _without_plural(word: str) -> str:
     return word[:-1]
 
 
-def _without_participle(word: str) -> str:
+def _strip_participle(word: str) -> str:
     if word.endswith("eed") and len(word) > 3:
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for suffix in ("ed", "ing"):
         base = word.removesuffix(suffix)
         if base and base != word:
-            return _mended(base) if _has_vowel(base) else word
+            return _restore_ending(base) if _has_vowel(base) else word
     return word
 
 
-def _mended(base: str) -> str:
+def _restore_ending(base: str) -> str:
     """What a word was before its -ed or -ing: hoping to hope, hopping to hop."""
     if len(base) > 2 and base.endswith(("at", "bl", "iz")):
         return base + "e"
     last = base[-1]
     if base[-2:] == last * 2 and last not in "aeioulsz":
         return base[:-1]
-    return base + "e" if _measure(base) == 1 and _ends_short(base) else base
+    return base + "e" if _measure(base) == 1 and _is_short_ending(base) else base
 
 
-def _replaced(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+def _replace_suffix(word: str, rules: tuple[tuple[str, str], ...]) -> str:
     for suffix, replacement in rules:
         if word.endswith(suffix) and len(word) > len(suffix):
             base = word[: -len(suffix)]
@@ -293,7 +293,7 @@ def _replaced(word: str, rules: tuple[tuple[str, str], ...]) -> str:
     return word
 
 
-def _without_suffix(word: str) -> str:
+def _strip_suffix(word: str) -> str:
     for suffix in _STEP_4:
         if word.endswith(suffix) and len(word) > len(suffix):
             base = word[: -len(suffix)]
@@ -303,7 +303,7 @@ def _without_suffix(word: str) -> str:
     return word
 
 
-def _shape(text: str) -> str:
+def _compute_shape(text: str) -> str:
     """Consonants and vowels, as c and v; y is a vowel behind a consonant."""
     shape = ""
     consonant = False
@@ -314,11 +314,11 @@ def _shape(text: str) -> str:
 
 
 def _measure(base: str) -> int:
-    return _shape(base).count("vc")
+    return _compute_shape(base).count("vc")
 
 
-def _ends_short(base: str) -> bool:
-    return base[-1:] not in ("w", "x", "y") and _shape(base).endswith("cvc")
+def _is_short_ending(base: str) -> bool:
+    return base[-1:] not in ("w", "x", "y") and _compute_shape(base).endswith("cvc")
 
 
 def _has_vowel(base: str) -> bool:

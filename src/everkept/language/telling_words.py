@@ -11,14 +11,14 @@ from itertools import chain, islice
 from math import log
 from typing import NamedTuple
 
-from everkept.language.sentences import sentences
-from everkept.language.spellings import fold, parts_of, stem, tokens
-from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS, index_text
+from everkept.language.sentences import split_sentences
+from everkept.language.spellings import fold, split_parts, split_tokens, stem
+from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS, build_index_text
 from everkept.patterns import compile_late
 
 # What people say to an assistant about anything. Only where somebody asks for the past by name
 # are these words what is asked for.
-_COMMONPLACE_WORDS = """
+_COMMON_WORD_LIST = """
     able above actually add added adding again agree agreed ahead already also always another
     answer anything app apply around ask asked away back bad based before begin below best
     better big bit both break breaks broken bug bugs build built call called calls came case
@@ -51,7 +51,7 @@ _COMMONPLACE_WORDS = """
     whether whole within without word words work worked working works write writing written
     wrong yeah yes yesterday yet
 """
-COMMONPLACE = frozenset(_COMMONPLACE_WORDS.split())
+COMMON_WORDS = frozenset(_COMMON_WORD_LIST.split())
 
 # The same in German, Spanish and French, written without accents. English words of programs,
 # such as `sin` or `solo`, are not here.
@@ -83,10 +83,10 @@ _FRENCH = """
     meme merci nouveau nouvelle parce pareil passe peux precedemment probleme quelque rappelles
     rien semaine similaire souviens souvient toujours tres trop utilise veux voir vois voudrais
 """
-FOREIGN_COMMONPLACE = frozenset((*_GERMAN.split(), *_SPANISH.split(), *_FRENCH.split()))
+FOREIGN_COMMON_WORDS = frozenset((*_GERMAN.split(), *_SPANISH.split(), *_FRENCH.split()))
 
 # What texts of every topic say.
-_DULL_WORDS = """
+_DULL_WORD_LIST = """
     add added adding after again agreed already always amazing another asked asks awesome back
     became before began best better bit call called change changed changes check checked code
     come cool decided did different discussed done each every feel feeling few file files first
@@ -99,10 +99,10 @@ _DULL_WORDS = """
     up updated us use used user users uses using via want wanted wants way well went within
     without work worked working works wow yeah yesterday
 """
-DULL = frozenset(_DULL_WORDS.split())
+DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
 
 # Words of a question that tell nothing by themselves, beside those that no search counts.
-_EMPTY_WORDS = """
+_EMPTY_WORD_LIST = """
     able actually add added again already always another anything around ask asked before
     between bit bring came change changed changes check choose chose chosen come currently
     decide decided discuss discussed done earlier either else ever every exactly except far few
@@ -116,11 +116,11 @@ _EMPTY_WORDS = """
     times together tried try trying until up us use used uses using usually via want wanted
     wants way ways went whether without work worked working works write written wrote yes yet
 """
-EMPTY = frozenset(_EMPTY_WORDS.split())
+EMPTY_WORDS = frozenset(_EMPTY_WORD_LIST.split())
 
 # Words that say what is wanted of a thing where they are part of a form of question, as in
 # `callers of`, and which thing is meant elsewhere.
-_ASKING_WORDS = """
+_ASKING_WORD_LIST = """
     affect affected affects agreement anatomy architecture behind between blast body break
     breaks built call called callees callers calling calls chain changing chat chats class
     classes code codebase coded component components conclusion connected consumers consumes
@@ -139,69 +139,69 @@ _ASKING_WORDS = """
     snippet snippets source structure structured subclass subclasses take talk touch touching
     trace tree usage usages verdict walk wired
 """
-ASKING = frozenset(_ASKING_WORDS.split())
+ASKING_WORDS = frozenset(_ASKING_WORD_LIST.split())
 
 # What one says to begin, to agree, to go on or to end.
-_FILLING_WORDS = """
+_FILLER_WORD_LIST = """
     a again ahead all alright and bye cheers commit continue cool danke do done exactly fine for go
     good great hallo hello hey hi hm hmm ja just k keep let's lgtm lol me more morning nein nice no
     now ok okay on one perfect please proceed really right so sorry sure test testing thank thanks
     that the then there this try up weiter well wow y yeah yep yes you
 """
-FILLING = frozenset(_FILLING_WORDS.split())
+FILLER_WORDS = frozenset(_FILLER_WORD_LIST.split())
 
 # Of programming languages; what is written in them is told by other words.
-_CODE = """
+_CODE_WORD_LIST = """
     args await bool const def elif false fn func impl int let nil none null pub return self
     str struct true undefined var void
 """
-CODE_WORDS = frozenset(_CODE.split())
+CODE_WORDS = frozenset(_CODE_WORD_LIST.split())
 
 
-MOST_WORDS = 24  # that are looked up; what has more of them is a document
+MAX_WORDS = 24  # that are looked up; what has more of them is a document
 LAST_WORDS = 8  # of these, from the end
-LONGEST_WORD = 40  # characters; what is longer is a key or a hash
-FEWEST_DIGITS = 3  # of a number that tells something, as 404 does
-SHORTEST_PART = 3  # letters of a part of a name that stands for itself
+MAX_WORD_CHARACTERS = 40  # characters; what is longer is a key or a hash
+MIN_DIGITS = 3  # of a number that tells something, as 404 does
+MIN_PART_CHARACTERS = 3  # letters of a part of a name that stands for itself
 
 _TYPED = compile_late(r"[^\W_]+")
 _ELIDED = compile_late(r"\b(?:qu|[cdjlmnst])'(?=\w)", re.IGNORECASE)  # l'export is an export
-_NEVER_TELLING = STOP_WORDS | FOREIGN_STOP_WORDS | FOREIGN_COMMONPLACE
+_STOP_WORDS = STOP_WORDS | FOREIGN_STOP_WORDS | FOREIGN_COMMON_WORDS
 _EDGES = ".,;:!?()[]{}<>*_\"'`-"
 
 
-def stems(text: str) -> frozenset[str]:
+def list_stems(text: str) -> frozenset[str]:
     """What a text says, as far as words tell: those of `refreshToken` too, and no stop words."""
-    return frozenset(map(stem, index_words(text)))
+    return frozenset(map(stem, list_index_words(text)))
 
 
-def index_words(text: str) -> list[str]:
+def list_index_words(text: str) -> list[str]:
     """The words that the index has of a text, but stop words."""
-    words = map(str.lower, tokens(index_text(text)))
+    words = map(str.lower, split_tokens(build_index_text(text)))
     return [word for word in words if word not in STOP_WORDS]
 
 
-def spoken_words(text: str) -> list[str]:
+def list_spoken_words(text: str) -> list[str]:
     """The words of a text as it is written, but stop words."""
-    return [word for word in tokens(fold(text)) if word not in STOP_WORDS]
+    return [word for word in split_tokens(fold(text)) if word not in STOP_WORDS]
 
 
 @cache
-def dull_stems() -> frozenset[str]:
+def list_dull_stems() -> frozenset[str]:
     """The stems of what texts of every topic say."""
-    return frozenset(map(stem, DULL))
+    return frozenset(map(stem, DULL_WORDS))
 
 
 def has_telling_words(text: str, count: int) -> bool:
     """Return whether so many words of a text say what it is about: a path is one of them."""
     if not text.isascii():  # what has no spaces is many words
-        return len(stems(text)) >= count
+        return len(list_stems(text)) >= count
     words = (word.strip(_EDGES).lower() for word in text.split())
-    telling = (w for w in words if w and w not in STOP_WORDS and stem(w) not in dull_stems())
+    telling = (w for w in words if w and w not in STOP_WORDS and stem(w) not in list_dull_stems())
     return len(list(islice(telling, count))) == count
 
 
-class Word(NamedTuple):
+class TellingWord(NamedTuple):
     """A telling word. A name made of several, such as LoginLimiter, has them as its `parts`."""
 
     text: str
@@ -219,142 +219,150 @@ class Word(NamedTuple):
         )
 
 
-def telling_words(text: str, *, commonplace: bool = False) -> tuple[Word, ...]:
+def find_telling_words(text: str, *, commonplace: bool = False) -> tuple[TellingWord, ...]:
     """The words of a text that say what it is about, each once, in their order.
 
     Those that people say of anything count only where `commonplace` ones are wanted.
     """
     plain = text if text.isascii() else fold(text)
     typed = dict.fromkeys(_TYPED.findall(_ELIDED.sub(" ", plain).replace("'", "")))
-    found: dict[str, Word] = {}
-    for word in filter(None, map(_word, typed)):
-        if commonplace or not is_commonplace(word):
+    found: dict[str, TellingWord] = {}
+    for word in filter(None, map(_parse_word, typed)):
+        if commonplace or not is_common_word(word):
             found.setdefault(word.text, word)
     words = list(found.values())
-    if len(words) > MOST_WORDS:
-        words = words[: MOST_WORDS - LAST_WORDS] + words[-LAST_WORDS:]
-    once: dict[str, Word] = {}
+    if len(words) > MAX_WORDS:
+        words = words[: MAX_WORDS - LAST_WORDS] + words[-LAST_WORDS:]
+    once: dict[str, TellingWord] = {}
     for word in words:
         once.setdefault(stem(word.text), word)
     return tuple(once.values())
 
 
-def is_commonplace(word: Word) -> bool:
+def is_common_word(word: TellingWord) -> bool:
     """Whether people say it of anything."""
-    return word.text in COMMONPLACE
+    return word.text in COMMON_WORDS
 
 
-def _word(typed: str) -> Word | None:
-    spoken = tokens(typed)
-    if len(spoken) != 1 or len(typed) > LONGEST_WORD or len(spoken[0]) < 2:
+def _parse_word(typed: str) -> TellingWord | None:
+    spoken = split_tokens(typed)
+    if len(spoken) != 1 or len(typed) > MAX_WORD_CHARACTERS or len(spoken[0]) < 2:
         return None
     text = spoken[0]
-    if text in _NEVER_TELLING:
+    if text in _STOP_WORDS:
         return None
-    if text.isdigit() and len(text) < FEWEST_DIGITS:
+    if text.isdigit() and len(text) < MIN_DIGITS:
         return None
     if typed.islower() or typed.istitle() or typed.isupper():
-        return Word(text)
-    parts = [part.lower() for part in parts_of([typed]) if len(part) >= SHORTEST_PART]
-    return Word(text, tuple(parts) if len(parts) > 1 else ())
+        return TellingWord(text)
+    parts = [part.lower() for part in split_parts([typed]) if len(part) >= MIN_PART_CHARACTERS]
+    return TellingWord(text, tuple(parts) if len(parts) > 1 else ())
 
 
-RAREST = 0.001  # the share of records below which a word tells no more
-COMMON = 0.5  # the weight below which a word tells little
-DOUBT = 1.0  # the rarest words that a text must have for half of what they say to be believed
+MIN_SHARE = 0.001  # the share of records below which a word tells no more
+COMMON_WEIGHT = 0.5  # the weight below which a word tells little
+HALF_TRUST_WEIGHT = (
+    1.0  # the rarest words that a text must have for half of what they say to be believed
+)
 # Beside those at hand: what all of three texts have is their topic, and not an empty word.
 OTHER_TEXTS = 20
 
 
-def rarity_of(share: float, least: float = RAREST) -> float:
+def compute_rarity(share: float, least: float = MIN_SHARE) -> float:
     """How much a word tells that this share of records has."""
     return 1 + log(1 / max(share, least))
 
 
-def rarity_among(texts: Sequence[Sequence[str]]) -> Mapping[str, float]:
+def compute_rarities(texts: Sequence[Sequence[str]]) -> Mapping[str, float]:
     """How much each word tells among these texts, of which each is given as its words."""
     found_in = Counter(word for text in texts for word in set(text))
     count = len(texts) + OTHER_TEXTS
     return {word: log(1 + count / found) for word, found in found_in.items()}
 
 
-class Rarity:
+class WordRarity:
     """The weights of words, 0 to 1: the rarer, the heavier.
 
     A word that nobody has ever used is as heavy as can be.
     """
 
-    def __init__(self, shares: "Mapping[Word, float]") -> None:
+    def __init__(self, shares: "Mapping[TellingWord, float]") -> None:
         """`shares` is the share of records that have each word, 0 to 1."""
         known = [share for share in shares.values() if share > 0]
         # In a small store no share is near the rarest one; a new word is half as common there.
-        least = max(RAREST, min(known, default=RAREST) / 2)
-        heaviest = rarity_of(least, least)
+        least = max(MIN_SHARE, min(known, default=MIN_SHARE) / 2)
+        heaviest = compute_rarity(least, least)
         self._known = {word for word, share in shares.items() if share > 0}
-        self._weights = {word: rarity_of(share, least) / heaviest for word, share in shares.items()}
+        self._weights = {
+            word: compute_rarity(share, least) / heaviest for word, share in shares.items()
+        }
 
-    def is_known(self, word: "Word") -> bool:
+    def is_known(self, word: "TellingWord") -> bool:
         """Whether anybody has ever used it."""
         return word in self._known
 
-    def has_rare(self, words: "Iterable[Word]") -> bool:
+    def has_rare(self, words: "Iterable[TellingWord]") -> bool:
         """Whether any of them is known and not common."""
-        return any(self.is_known(word) and self._weights[word] >= COMMON for word in words)
+        return any(self.is_known(word) and self._weights[word] >= COMMON_WEIGHT for word in words)
 
-    def weight(self, words: "Iterable[Word]") -> float:
+    def sum_weights(self, words: "Iterable[TellingWord]") -> float:
         return sum(self._weights.get(word, 0.0) for word in words)
 
-    def share(self, words: "Sequence[Word]", said: Set[str]) -> float:
+    def compute_share(self, words: "Sequence[TellingWord]", said: Set[str]) -> float:
         """How much of these words a text with these stems has, 0 to 1, rare ones counting more."""
-        whole = self.weight(words)
-        return self.weight(word for word in words if word.is_in(said)) / whole if whole else 0.0
+        whole = self.sum_weights(words)
+        return (
+            self.sum_weights(word for word in words if word.is_in(said)) / whole if whole else 0.0
+        )
 
-    def likeness(self, words: "Sequence[Word]", said: Set[str]) -> float:
+    def compute_likeness(self, words: "Sequence[TellingWord]", said: Set[str]) -> float:
         """The share, as far as so many words can be believed: a few common ones come together in
         any long text. It comes near 1 where a text has many rare words, and all of them."""
-        had = self.weight(word for word in words if word.is_in(said))
-        return self.share(words, said) * had / (had + DOUBT)
+        had = self.sum_weights(word for word in words if word.is_in(said))
+        return self.compute_share(words, said) * had / (had + HALF_TRUST_WEIGHT)
 
 
 Topic = tuple[str, ...]  # stems
 Term = tuple[Topic, str]  # with a spelling of it
 
-MOST_TOPICS = 5
+MAX_TOPICS = 5
 TAG_WEIGHT = 2.0  # somebody chose it as the topic
 NAME_WEIGHT = 1.5  # of an entity that the texts are linked to
 CACHED_WORDS = 4_096
 
-_WORD = re.compile(r"[^\W_](?:[\w+#'’-]*[\w+#])?")
-_SHORTEST = 3  # characters of a word that may be a topic
-_LONGEST = 30
+_WORD = compile_late(r"[^\W_](?:[\w+#'’-]*[\w+#])?")
+_MIN_TOPIC_CHARACTERS = 3  # characters of a word that may be a topic
+_MAX_TOPIC_CHARACTERS = 30
 
 
-def key_topics(
+def find_key_topics(
     texts: Iterable[tuple[str, Sequence[str]]],
     names: Sequence[str] = (),
-    limit: int = MOST_TOPICS,
+    limit: int = MAX_TOPICS,
 ) -> list[str]:
     """What most of the texts speak of, spelled as they do, the weightiest first; each text comes
     with its tags."""
     said: list[tuple[list[Term], float]] = []
     for text, tags in texts:
-        said.append((list(_terms(text)), 1.0))
-        said.append(([(_topic(tag), tag) for tag in tags], TAG_WEIGHT))
-    said.append(([(_topic(name), name) for name in names], NAME_WEIGHT))
+        said.append((list(_list_terms(text)), 1.0))
+        said.append(([(_to_topic(tag), tag) for tag in tags], TAG_WEIGHT))
+    said.append(([(_to_topic(name), name) for name in names], NAME_WEIGHT))
     counts: defaultdict[Topic, float] = defaultdict(float)
     for terms, weight in said:
         for topic in {topic for topic, _ in terms} - {()}:
             counts[topic] += weight
-    spellings: dict[Topic, Counter[str]] = {topic: Counter() for topic in _chosen(counts, limit)}
+    spellings: dict[Topic, Counter[str]] = {
+        topic: Counter() for topic in _choose_topics(counts, limit)
+    }
     for topic, spelled in chain.from_iterable(terms for terms, _ in said):
         if topic in spellings:
             spellings[topic][spelled] += 1
-    return [_spelled(counted) for counted in spellings.values()]
+    return [_choose_spelling(counted) for counted in spellings.values()]
 
 
-def _terms(text: str) -> Iterator[Term]:
+def _list_terms(text: str) -> Iterator[Term]:
     """Telling words, and pairs of them that stand side by side."""
-    for sentence in sentences(text):
+    for sentence in split_sentences(text):
         before: Term | None = None
         for place, word in enumerate(_WORD.findall(sentence)):
             if not _is_telling(word):
@@ -362,7 +370,7 @@ def _terms(text: str) -> Iterator[Term]:
                 continue
             # A capital that begins a sentence may not be the word's own.
             spelled = word.lower() if place == 0 and word.istitle() else word
-            term = _topic(spelled), spelled
+            term = _to_topic(spelled), spelled
             yield term
             if before is not None:
                 yield before[0] + term[0], f"{before[1]} {spelled}"
@@ -372,27 +380,31 @@ def _terms(text: str) -> Iterator[Term]:
 @lru_cache(CACHED_WORDS)
 def _is_telling(word: str) -> bool:
     folded = word.lower().replace("'", "").replace("’", "")
-    is_word = _SHORTEST <= len(folded) <= _LONGEST or (len(folded) == 2 and not folded.isascii())
+    is_word = _MIN_TOPIC_CHARACTERS <= len(folded) <= _MAX_TOPIC_CHARACTERS or (
+        len(folded) == 2 and not folded.isascii()
+    )
     return is_word and not folded[0].isdigit() and not _is_dull(folded)
 
 
 def _is_dull(word: str) -> bool:
     if word in STOP_WORDS or word in FOREIGN_STOP_WORDS or word in CODE_WORDS:
         return True
-    return stem(word) in dull_stems()
+    return stem(word) in list_dull_stems()
 
 
 @lru_cache(CACHED_WORDS)
-def _topic(term: str) -> Topic:
+def _to_topic(term: str) -> Topic:
     """Equal for the spellings of one topic."""
-    return tuple(stem(word) for word in tokens(fold(term.replace("-", " ").replace("_", " "))))
+    return tuple(
+        stem(word) for word in split_tokens(fold(term.replace("-", " ").replace("_", " ")))
+    )
 
 
-def _chosen(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
+def _choose_topics(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
     """The words of a pair give way to it where they mostly come together."""
     is_any_shared = max(counts.values(), default=0.0) > 1.0
     strengths = {
-        topic: _strength(topic, counts)
+        topic: _compute_strength(topic, counts)
         for topic, count in counts.items()
         if count > 1.0 or (not is_any_shared and len(topic) == 1)
     }
@@ -405,11 +417,11 @@ def _chosen(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
     return chosen[:limit]
 
 
-def _strength(topic: Topic, counts: Mapping[Topic, float]) -> float:
+def _compute_strength(topic: Topic, counts: Mapping[Topic, float]) -> float:
     alone = max(counts.get((word,), 0.0) for word in topic)
     is_one_thing = len(topic) > 1 and 2 * counts[topic] >= alone
     return alone + counts[topic] / 2 if is_one_thing else counts[topic]
 
 
-def _spelled(spellings: Counter[str]) -> str:
+def _choose_spelling(spellings: Counter[str]) -> str:
     return min(spellings, key=lambda term: (-spellings[term], len(term), term))

@@ -8,15 +8,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from everkept.language.spellings import (
-    compounds,
+    compile_unspaced_runs,
     fold,
-    joined,
-    other_ways,
-    parts_of,
-    segments_of,
+    join_segments,
+    list_compounds,
+    list_other_spellings,
+    split_parts,
+    split_segments,
+    split_tokens,
     stem,
-    tokens,
-    unspaced_runs,
 )
 from everkept.patterns import compile_late
 from everkept.values import Value
@@ -54,14 +54,16 @@ FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
 
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
 MAX_PHRASE_WORDS = 64
-MAX_EXPRESSION = 2_000  # characters; what is longer was pasted, and its words are plain
-MAX_NESTING = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
+MAX_EXPRESSION_CHARACTERS = 2_000  # characters; what is longer was pasted, and its words are plain
+MAX_NESTED_PARENTHESES = (
+    6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
+)
 
 
-class Phrase(Value):
+class WordPhrase(Value):
     """Consecutive words, lower-case and not stemmed; one word is a phrase of one.
 
-    With `prefix` the last word may go on: see `indexed_prefix`.
+    With `prefix` the last word may go on: see `compute_indexed_prefix`.
     """
 
     words: tuple[str, ...]
@@ -81,10 +83,10 @@ class Without(Value):
     unwanted: "WordQuery"
 
 
-WordQuery = Phrase | AllOf | AnyOf | Without
+WordQuery = WordPhrase | AllOf | AnyOf | Without
 
 
-class Query(Value):
+class TypedQuery(Value):
     """What someone typed.
 
     `terms` are the typed words in order, each with its other spellings; in an expression these
@@ -96,83 +98,85 @@ class Query(Value):
     expression: WordQuery | None
     text: str
 
-    def all_terms(self) -> WordQuery | None:
+    def build_all_query(self) -> WordQuery | None:
         """Every typed word but stop words, or None if there is nothing to search for."""
-        return _all_of(_telling(self.terms))
+        return _join_all(_drop_stop_words(self.terms))
 
-    def any_term(self) -> WordQuery | None:
+    def build_any_query(self) -> WordQuery | None:
         """At least one of the typed words but stop words, or None."""
-        return _any_of([loose for term in _telling(self.terms) for loose in _loosened(term)])
+        return _join_any(
+            [loose for term in _drop_stop_words(self.terms) for loose in _loosen(term)]
+        )
 
 
-def index_text(text: str) -> str:
+def build_index_text(text: str) -> str:
     """What goes into the word index for a text: the folded text and other ways to write it."""
-    return joined_texts([prepared(text)])
+    return join_index_texts([prepare_text(text)])
 
 
-class Prepared(NamedTuple):
+class PreparedText(NamedTuple):
     """A folded text, and other ways to write the words in it."""
 
     folded: str
     added: tuple[str, ...]
 
 
-def prepared(text: str) -> Prepared:
-    """For who indexes a text more than once: see `joined_texts`."""
+def prepare_text(text: str) -> PreparedText:
+    """For who indexes a text more than once: see `join_index_texts`."""
     folded = fold(text)
     unusual = [
         chunk
         for chunk in dict.fromkeys(folded.split())
         if len(chunk) > 2 and not (chunk.isalpha() and (chunk.islower() or chunk.istitle()))
     ]
-    return Prepared(folded, tuple(other_ways(" ".join(unusual))) if unusual else ())
+    return PreparedText(folded, tuple(list_other_spellings(" ".join(unusual))) if unusual else ())
 
 
-def joined_texts(texts: Sequence[Prepared]) -> str:
+def join_index_texts(texts: Sequence[PreparedText]) -> str:
     """What goes into the word index for all of these, each a line: as for one text of them."""
     added = dict.fromkeys(chain.from_iterable([text.added for text in texts]))
     return "\n".join([*(text.folded for text in texts), *added])
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> TypedQuery:
     """Reads what someone typed; any text is a query, and none is an error."""
     readable = _NEAR.sub(r"(\1)", text)
     try:
         expression, terms = _parse_expression(readable)
     except _NotAnExpressionError:
-        expression, terms = None, _plain_terms(readable)
-    return Query(tuple(terms), expression, text.strip())
+        expression, terms = None, _parse_plain_terms(readable)
+    return TypedQuery(tuple(terms), expression, text.strip())
 
 
 def to_fts5(query: WordQuery) -> str:
     """The query as an FTS5 MATCH expression, every word inside a quoted string."""
     match query:
-        case Phrase(words, prefix):
+        case WordPhrase(words, prefix):
             if prefix:
-                words = (*words[:-1], _unstemmed(words[-1]))
+                words = (*words[:-1], _unstem(words[-1]))
             quoted = " ".join(words).replace('"', '""')
             return f'"{quoted}" *' if prefix else f'"{quoted}"'
         case AllOf(parts):
-            return " AND ".join(map(_fts5_operand, parts))
+            return " AND ".join(map(_to_fts5_operand, parts))
         case AnyOf(parts):
-            return " OR ".join(map(_fts5_operand, parts))
+            return " OR ".join(map(_to_fts5_operand, parts))
         case Without(wanted, unwanted):
-            return f"{_fts5_operand(wanted)} NOT {_fts5_operand(unwanted)}"
+            return f"{_to_fts5_operand(wanted)} NOT {_to_fts5_operand(unwanted)}"
 
 
-def indexed_prefix(word: str) -> str:
+def compute_indexed_prefix(word: str) -> str:
     """What a stem in the index begins with for the last word of a prefix phrase to match it.
 
     It is the word as typed, or its stem where FTS5 cannot be kept from stemming, as in machine*.
     """
-    return stem(_unstemmed(word))
+    return stem(_unstem(word))
 
 
-def _fts5_operand(query: WordQuery) -> str:
-    return to_fts5(query) if isinstance(query, Phrase) else f"({to_fts5(query)})"
+def _to_fts5_operand(query: WordQuery) -> str:
+    return to_fts5(query) if isinstance(query, WordPhrase) else f"({to_fts5(query)})"
 
 
-def _unstemmed(word: str) -> str:
+def _unstem(word: str) -> str:
     """A spelling that FTS5 stems to the word itself.
 
     FTS5 stems the word of a prefix query too, so that res* would ask for re* and deploy* for
@@ -194,68 +198,71 @@ _ENGLISH_ENDINGS = """
 _ENDINGS = tuple(_ENGLISH_ENDINGS.split())
 
 
-def _plain_terms(text: str) -> list[WordQuery]:
+def _parse_plain_terms(text: str) -> list[WordQuery]:
     terms: list[WordQuery] = []
     for typed in _TYPED.finditer(text):
         if len(terms) == MAX_TERMS:
             break
-        if typed[0] not in _PARENTHESES and (term := _term(typed[0])):
+        if typed[0] not in _PARENTHESES and (term := _parse_term(typed[0])):
             terms.append(term)
     return terms
 
 
-def _term(typed: str) -> WordQuery | None:
+def _parse_term(typed: str) -> WordQuery | None:
     """A typed word: its phrase, or its parts, or the parts in one; None for mere punctuation."""
     folded = fold(typed)
     # **bold** is emphasis; auth* goes on.
     prefix = typed.rstrip(".:!?)").endswith("*") and not typed.startswith("*")
-    phrases = _phrases(tokens(folded), prefix=prefix)
+    phrases = _build_phrases(split_tokens(folded), prefix=prefix)
     if not phrases:
         return None
-    found = compounds(folded)
-    respelled = _respelled(found[0], prefix=prefix) if len(found) == 1 else []
-    return _any_of([*phrases, *respelled])
+    found = list_compounds(folded)
+    respelled = _list_respellings(found[0], prefix=prefix) if len(found) == 1 else []
+    return _join_any([*phrases, *respelled])
 
 
-def _respelled(compound: str, *, prefix: bool) -> list[WordQuery]:
-    segments = segments_of(compound)
-    parts = parts_of(segments)
+def _list_respellings(compound: str, *, prefix: bool) -> list[WordQuery]:
+    segments = split_segments(compound)
+    parts = split_parts(segments)
     spellings: list[WordQuery] = []
     if len(parts) > len(segments):
-        words = tokens(" ".join(parts))[:MAX_PHRASE_WORDS]
+        words = split_tokens(" ".join(parts))[:MAX_PHRASE_WORDS]
         # "get the user name" is getUserName, but "I lost my phone" is no iPhone.
         if "." not in compound and all(len(word) > 1 and word.isalpha() for word in words):
             *first, last = words
-            final = _any_of(_phrases([last], prefix=prefix))
-            spellings += [AllOf((*(Phrase((word,)) for word in first), final))] if final else []
+            final = _join_any(_build_phrases([last], prefix=prefix))
+            spellings += [AllOf((*(WordPhrase((word,)) for word in first), final))] if final else []
         else:
-            spellings += _phrases(words, prefix=prefix)
-    if word := joined(compound, segments):
-        spellings += _phrases(tokens(word), prefix=prefix)
+            spellings += _build_phrases(words, prefix=prefix)
+    if word := join_segments(compound, segments):
+        spellings += _build_phrases(split_tokens(word), prefix=prefix)
     return spellings
 
 
-def _phrases(words: Sequence[str], *, prefix: bool) -> list[Phrase]:
+def _build_phrases(words: Sequence[str], *, prefix: bool) -> list[WordPhrase]:
     """The words in a row; with `prefix` also where the index has less than was typed of them."""
     words = tuple(words[:MAX_PHRASE_WORDS])
     if not words:
         return []
     last = words[-1]
-    if not last.isascii() and unspaced_runs().match(last):
+    if not last.isascii() and compile_unspaced_runs().match(last):
         # The text may go on behind the run, so its last character can be the middle of a piece.
-        if len(last) == 1 and len(words) > 1 and _is_piece_before(words[-2], last):
-            return [Phrase(words[:-1])]
-        return [Phrase(words, prefix=len(last) == 1)]
+        if len(last) == 1 and len(words) > 1 and _is_earlier_piece(words[-2], last):
+            return [WordPhrase(words[:-1])]
+        return [WordPhrase(words, prefix=len(last) == 1)]
     if not prefix:
-        return [Phrase(words)]
-    return [Phrase(words, prefix=True), *(Phrase((*words[:-1], w)) for w in _completed(last))]
+        return [WordPhrase(words)]
+    return [
+        WordPhrase(words, prefix=True),
+        *(WordPhrase((*words[:-1], w)) for w in _list_completions(last)),
+    ]
 
 
-def _is_piece_before(piece: str, last: str) -> bool:
+def _is_earlier_piece(piece: str, last: str) -> bool:
     return len(piece) == 2 and piece[1] == last
 
 
-def _completed(beginning: str) -> list[str]:
+def _list_completions(beginning: str) -> list[str]:
     """Words with this beginning whose stems do not have it.
 
     The index has "authent" for authentication, which authentic* would not find.
@@ -273,34 +280,36 @@ def _completed(beginning: str) -> list[str]:
     return [word for found, word in by_stem.items() if not found.startswith(beginning)]
 
 
-def _all_of(parts: Iterable[WordQuery]) -> WordQuery | None:
+def _join_all(parts: Iterable[WordQuery]) -> WordQuery | None:
     distinct = tuple(dict.fromkeys(parts))
     return AllOf(distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
-def _any_of(parts: Iterable[WordQuery]) -> WordQuery | None:
+def _join_any(parts: Iterable[WordQuery]) -> WordQuery | None:
     distinct = tuple(dict.fromkeys(parts))
     return AnyOf(distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
-def _telling(terms: Sequence[WordQuery]) -> Sequence[WordQuery]:
+def _drop_stop_words(terms: Sequence[WordQuery]) -> Sequence[WordQuery]:
     """The terms that are not stop words, unless all are."""
     return [term for term in terms if not _is_stop_word(term)] or terms
 
 
 def _is_stop_word(term: WordQuery) -> bool:
     first = term.parts[0] if isinstance(term, AnyOf) else term
-    return isinstance(first, Phrase) and not first.prefix and "".join(first.words) in STOP_WORDS
+    return isinstance(first, WordPhrase) and not first.prefix and "".join(first.words) in STOP_WORDS
 
 
-def _loosened(term: WordQuery) -> list[WordQuery]:
+def _loosen(term: WordQuery) -> list[WordQuery]:
     """A sentence without spaces is one phrase; any piece of it will do where any word does."""
-    if not isinstance(term, Phrase) or len(term.words) == 1:
+    if not isinstance(term, WordPhrase) or len(term.words) == 1:
         return [term]
     pieces = [
-        w for w in term.words if len(w) == 2 and not w.isascii() and unspaced_runs().fullmatch(w)
+        w
+        for w in term.words
+        if len(w) == 2 and not w.isascii() and compile_unspaced_runs().fullmatch(w)
     ]
-    return [term, *(Phrase((piece,)) for piece in pieces)]
+    return [term, *(WordPhrase((piece,)) for piece in pieces)]
 
 
 # There are no distances here: NEAR(a b, 10) asks for both.
@@ -325,35 +334,35 @@ def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
     says_how = is_quoting or _OPERATOR.search(text)
     # "FILE NOT FOUND" is a message, not a wish to leave "found" out.
     is_shouted = "NOT" in text and not is_quoting and _OPERATOR.sub("", text).isupper()
-    if not says_how or is_shouted or len(text) > MAX_EXPRESSION:
+    if not says_how or is_shouted or len(text) > MAX_EXPRESSION_CHARACTERS:
         raise _NotAnExpressionError
-    lexemes = _lexemes(text)
+    lexemes = _split_lexemes(text)
     if sum(isinstance(lexeme, _Operand) for lexeme in lexemes) > MAX_TERMS:
         raise _NotAnExpressionError
     return _Parser(lexemes).parse()
 
 
-def _lexemes(text: str) -> list[str | _Operand]:
+def _split_lexemes(text: str) -> list[str | _Operand]:
     """Operators and parentheses as strings, and the operands between them."""
     pieces = _QUOTE.split(text)
     is_closed = len(pieces) % 2 == 1
     # 5" is a length: a phrase does not begin inside a word.
-    if not is_closed or any(_ends_in_word(piece) for piece in pieces[:-1:2]):
+    if not is_closed or any(_has_word_at_end(piece) for piece in pieces[:-1:2]):
         raise _NotAnExpressionError
     lexemes: list[str | _Operand] = []
     for number, piece in enumerate(pieces):
         if number % 2:
             prefix = pieces[number + 1].lstrip().startswith("*")
-            phrases = _phrases(tokens(fold(piece)), prefix=prefix)
-            lexemes.append(_Operand(_any_of(phrases), is_quoted=True))
+            phrases = _build_phrases(split_tokens(fold(piece)), prefix=prefix)
+            lexemes.append(_Operand(_join_any(phrases), is_quoted=True))
             continue
         for word in _TYPED.findall(piece):
             is_symbol = word in _OPERATORS or word in _PARENTHESES
-            lexemes.append(word if is_symbol else _Operand(_term(word)))
+            lexemes.append(word if is_symbol else _Operand(_parse_term(word)))
     return lexemes
 
 
-def _ends_in_word(piece: str) -> bool:
+def _has_word_at_end(piece: str) -> bool:
     return bool(piece) and piece[-1] != "(" and not piece[-1].isspace()
 
 
@@ -368,34 +377,34 @@ class _Parser:
 
     def parse(self) -> tuple[WordQuery, list[WordQuery]]:
         """The expression, and the terms it wants."""
-        expression = self._alternatives()
+        expression = self._parse_alternatives()
         if expression is None or self._position < len(self._lexemes):
             raise _NotAnExpressionError
         return expression, self._terms
 
-    def _alternatives(self) -> WordQuery | None:
-        parts = [self._conjunction()]
-        while self._takes("OR"):
-            parts.append(self._conjunction())
-        return _any_of(part for part in parts if part)
+    def _parse_alternatives(self) -> WordQuery | None:
+        parts = [self._parse_conjunction()]
+        while self._accept("OR"):
+            parts.append(self._parse_conjunction())
+        return _join_any(part for part in parts if part)
 
-    def _conjunction(self) -> WordQuery | None:
-        parts = [self._exclusion()]
-        while self._takes("AND"):
-            parts.append(self._exclusion())
-        return _all_of(part for part in parts if part)
+    def _parse_conjunction(self) -> WordQuery | None:
+        parts = [self._parse_exclusion()]
+        while self._accept("AND"):
+            parts.append(self._parse_exclusion())
+        return _join_all(part for part in parts if part)
 
-    def _exclusion(self) -> WordQuery | None:
-        wanted = self._group()
+    def _parse_exclusion(self) -> WordQuery | None:
+        wanted = self._parse_group()
         wanted_terms = len(self._terms)
         unwanted: list[WordQuery | None] = []
-        while self._takes("NOT"):
-            unwanted.append(self._group())
+        while self._accept("NOT"):
+            unwanted.append(self._parse_group())
         del self._terms[wanted_terms:]
-        refused = _any_of(part for part in unwanted if part)
+        refused = _join_any(part for part in unwanted if part)
         return Without(wanted, refused) if wanted and refused else wanted
 
-    def _group(self) -> WordQuery | None:
+    def _parse_group(self) -> WordQuery | None:
         """Operands side by side: all of them, but for unquoted stop words."""
         parts: list[tuple[WordQuery, bool]] = []
         start = self._position
@@ -407,29 +416,29 @@ class _Parser:
                     self._terms.append(lexeme.term)
                     is_dispensable = not lexeme.is_quoted and _is_stop_word(lexeme.term)
                     parts.append((lexeme.term, is_dispensable))
-            elif self._takes("("):
-                if inner := self._parenthesised():
+            elif self._accept("("):
+                if inner := self._parse_parentheses():
                     parts.append((inner, False))
             else:
                 break
         if self._position == start:
             raise _NotAnExpressionError
         needed = [part for part, is_dispensable in parts if not is_dispensable]
-        return _all_of(needed or [part for part, _ in parts])
+        return _join_all(needed or [part for part, _ in parts])
 
-    def _parenthesised(self) -> WordQuery | None:
-        if self._takes(")"):
+    def _parse_parentheses(self) -> WordQuery | None:
+        if self._accept(")"):
             return None  # main() is a word
         self._nesting += 1
-        if self._nesting > MAX_NESTING:
+        if self._nesting > MAX_NESTED_PARENTHESES:
             raise _NotAnExpressionError
-        inner = self._alternatives()
+        inner = self._parse_alternatives()
         self._nesting -= 1
-        if not self._takes(")"):
+        if not self._accept(")"):
             raise _NotAnExpressionError
         return inner
 
-    def _takes(self, symbol: str) -> bool:
+    def _accept(self, symbol: str) -> bool:
         is_next = self._position < len(self._lexemes) and self._lexemes[self._position] == symbol
         self._position += is_next
         return is_next

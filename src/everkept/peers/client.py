@@ -17,59 +17,59 @@ from functools import cache, partial
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
-from everkept.core.answers import Finding, SearchType
-from everkept.core.context_text import readable
+from everkept.core.answers import SearchFinding, SearchType
+from everkept.core.context_text import sanitize_text
 from everkept.core.peers import (
+    HISTORY_TYPES,
     INFO_PATH,
-    MOST_RESULTS,
-    PROTOCOL,
-    QUESTION_LIMIT,
-    SAID_TYPES,
+    MAX_QUESTION_CHARACTERS,
+    MAX_RESULTS,
+    PROTOCOL_VERSION,
+    RESULT_TYPES,
     SEARCH_PATH,
-    TYPES,
-    Asked,
     Peer,
     PeerAnswer,
+    PeerAnswers,
     PeerFault,
     PeerQuestion,
-    shown_fingerprint,
+    format_fingerprint,
 )
-from everkept.core.secrets import masked
-from everkept.core.text import clipped
-from everkept.core.times import iso, parsed
+from everkept.core.secrets import mask_text
+from everkept.core.text import clip_text
+from everkept.core.times import format_iso, parse_time
 from everkept.errors import InvalidInput
-from everkept.peers.peer_file import PeerBook
+from everkept.peers.peer_file import PeerFile
 from everkept.values import Value
 
-LONGEST_CONTENT = 4_000  # characters
-LONGEST_IN_ALL = 100_000  # of the contents of one answer
-LONGEST_LABEL = 200
-MOST_NOTICES = 5
-LIMITLESS = 1e9  # no score, but a way to break a calculation
+MAX_CONTENT_CHARACTERS = 4_000  # characters
+MAX_ANSWER_CHARACTERS = 100_000  # of the contents of one answer
+MAX_LABEL_CHARACTERS = 200
+MAX_NOTICES = 5
+MAX_SCORE = 1e9  # no score, but a way to break a calculation
 
 JSON = Mapping[str, Any]
 
 
-class NotUnderstood(Exception):
+class InvalidAnswer(Exception):
     """The answer is none of ours; the message says why."""
 
 
-def answer_of(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
+def parse_answer(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
     """What is well-formed of it, cut to length, without secrets and what nobody sees."""
-    told = _object(body)
-    if told.get("version") != PROTOCOL:
-        shown = clipped(str(told.get("version")), 20)
-        raise NotUnderstood(f"it speaks version {shown} of this, not {PROTOCOL}")
+    told = _parse_object(body)
+    if told.get("version") != PROTOCOL_VERSION:
+        shown = clip_text(str(told.get("version")), 20)
+        raise InvalidAnswer(f"it speaks version {shown} of this, not {PROTOCOL_VERSION}")
     results = told.get("results")
     if not isinstance(results, list):
-        raise NotUnderstood("it has no list of results")
-    given = cast("list[object]", results)[: min(limit, MOST_RESULTS)]
-    findings, looked_at = _findings(peer, given)
+        raise InvalidAnswer("it has no list of results")
+    given = cast("list[object]", results)[: min(limit, MAX_RESULTS)]
+    findings, looked_at = _parse_findings(peer, given)
     if given and not findings:
-        raise NotUnderstood("none of its results can be read")
+        raise InvalidAnswer("none of its results can be read")
     findings.sort(key=lambda finding: -finding.score)
     unreadable, unread = looked_at - len(findings), len(given) - looked_at
-    notices = [*_notices(told.get("warnings"))]
+    notices = [*_parse_notices(told.get("warnings"))]
     if unreadable:
         notices.append(f"{unreadable} of its {len(given)} results cannot be read.")
     if unread:
@@ -77,22 +77,22 @@ def answer_of(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
     return PeerAnswer(peer.name, tuple(findings), tuple(notices))
 
 
-def program_of(body: bytes) -> tuple[str, str]:
+def parse_program(body: bytes) -> tuple[str, str]:
     """Name and version of the program that answered."""
-    told = _object(body)
-    name, version = _label(told.get("name")), _label(told.get("version"))
+    told = _parse_object(body)
+    name, version = _parse_label(told.get("name")), _parse_label(told.get("version"))
     if not name or not version:
-        raise NotUnderstood("it does not say what it is")
+        raise InvalidAnswer("it does not say what it is")
     return name, version
 
 
-def _object(body: bytes) -> JSON:
+def _parse_object(body: bytes) -> JSON:
     try:
         value: object = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise NotUnderstood("it is no JSON") from None
+        raise InvalidAnswer("it is no JSON") from None
     if not isinstance(value, dict):
-        raise NotUnderstood("it is no object")
+        raise InvalidAnswer("it is no object")
     return cast(JSON, value)
 
 
@@ -100,85 +100,87 @@ def _refuse_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def _findings(peer: Peer, given: Sequence[object]) -> tuple[list[Finding], int]:
+def _parse_findings(peer: Peer, given: Sequence[object]) -> tuple[list[SearchFinding], int]:
     """What can be read, and how many were looked at until it was enough."""
-    found: list[Finding] = []
+    found: list[SearchFinding] = []
     length = 0
     for number, each in enumerate(given):
-        if length >= LONGEST_IN_ALL:
+        if length >= MAX_ANSWER_CHARACTERS:
             return found, number
-        finding = _finding(peer, each)
+        finding = _parse_finding(peer, each)
         if finding is not None:
             found.append(finding)
             length += len(finding.content)
     return found, len(given)
 
 
-def _finding(peer: Peer, given: object) -> Finding | None:
+def _parse_finding(peer: Peer, given: object) -> SearchFinding | None:
     """None where it is not as agreed."""
     if not isinstance(given, dict):
         return None
     result = cast(JSON, given)
     kind, content, score = result.get("type"), result.get("content"), result.get("score")
-    name, at = _label(result.get("id")), _moment(result.get("at"))
-    if kind not in TYPES or not isinstance(content, str) or not name:
+    name, at = _parse_label(result.get("id")), _parse_moment(result.get("at"))
+    if kind not in RESULT_TYPES or not isinstance(content, str) or not name:
         return None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < LIMITLESS:
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < MAX_SCORE:
         return None
-    text = _text(content)
-    if not text or (kind in SAID_TYPES and at is None):
+    text = _clean_text(content)
+    if not text or (kind in HISTORY_TYPES and at is None):
         return None
     way: SearchType = "graph" if kind in ("entity", "relation") else "semantic"
-    return Finding(
+    return SearchFinding(
         # Under which it can be read nowhere here: the same id may be one of ours.
         id=f"{peer.name}:{name}",
         type=kind,
         content=text,
         score=min(max(float(score), 0.0), 1.0),
         search_type=way,
-        title=_label(result.get("title")),
-        project=_label(result.get("project")),
+        title=_parse_label(result.get("title")),
+        project=_parse_label(result.get("project")),
         at=at,
     )
 
 
-def _text(given: str) -> str:
+def _clean_text(given: str) -> str:
     """The first characters alone are looked at: what is longer was never agreed on."""
-    text, _ = masked(readable(given[: 2 * LONGEST_CONTENT]).strip())
-    return text if len(text) <= LONGEST_CONTENT else text[: LONGEST_CONTENT - 1] + "…"
+    text, _ = mask_text(sanitize_text(given[: 2 * MAX_CONTENT_CHARACTERS]).strip())
+    return text if len(text) <= MAX_CONTENT_CHARACTERS else text[: MAX_CONTENT_CHARACTERS - 1] + "…"
 
 
-def _label(given: object) -> str | None:
+def _parse_label(given: object) -> str | None:
     if not isinstance(given, str):
         return None
-    text, _ = masked(clipped(readable(given[: 2 * LONGEST_LABEL]), LONGEST_LABEL))
+    text, _ = mask_text(
+        clip_text(sanitize_text(given[: 2 * MAX_LABEL_CHARACTERS]), MAX_LABEL_CHARACTERS)
+    )
     return text or None
 
 
-def _moment(given: object) -> int | None:
+def _parse_moment(given: object) -> int | None:
     if not isinstance(given, str) or len(given) > 40:
         return None
     try:
-        at = parsed(given)
-        iso(at)
+        at = parse_time(given)
+        format_iso(at)
     except (ValueError, OverflowError):
         return None
     return at
 
 
-def _notices(given: object) -> list[str]:
+def _parse_notices(given: object) -> list[str]:
     listed = cast("list[object]", given) if isinstance(given, list) else []
-    labels = [_label(each) for each in listed[:MOST_NOTICES]]
+    labels = [_parse_label(each) for each in listed[:MAX_NOTICES]]
     return [label for label in labels if label]
 
 
-LARGEST_HEAD = 16 * 1024  # bytes
-LARGEST_BODY = 2 * 1024 * 1024
-MOST_NAMES = 4  # that are looked up at once
-_CHUNK = 64 * 1024
+MAX_HEAD_BYTES = 16 * 1024  # bytes
+MAX_BODY_BYTES = 2 * 1024 * 1024
+RESOLVER_THREADS = 4  # that are looked up at once
+_CHUNK_BYTES = 64 * 1024
 
 
-class Stranger(Exception):
+class UnknownCertificate(Exception):
     """Another certificate than the one that is known; `seen` are the digits of its fingerprint."""
 
     def __init__(self, seen: str) -> None:
@@ -186,33 +188,33 @@ class Stranger(Exception):
         self.seen = seen
 
 
-class NotHttp(Exception):
+class InvalidReply(Exception):
     """What came is no answer that could be read; the message says why."""
 
 
-class Reply(Value):
+class PeerReply(Value):
     status: int
     headers: dict[str, str]  # by names in lower case
     body: bytes
 
 
-async def exchanged(peer: Peer, method: str, path: str, body: bytes = b"") -> Reply:
+async def send_request(peer: Peer, method: str, path: str, body: bytes = b"") -> PeerReply:
     """The answer to one request.
 
     Raises Stranger before a byte of it is sent, NotHttp, and OSError where there is no
     connection. How long it may take is up to who asks.
     """
-    async with _connection(peer) as (reader, writer):
-        writer.write(_request(peer, method, path, body))
+    async with _open_connection(peer) as (reader, writer):
+        writer.write(_build_request(peer, method, path, body))
         await writer.drain()
-        return await _reply(reader)
+        return await _read_reply(reader)
 
 
 @asynccontextmanager
-async def _connection(
+async def _open_connection(
     peer: Peer,
 ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    reader, writer = await _connected(peer, await _addresses(peer))
+    reader, writer = await _connect(peer, await _resolve_addresses(peer))
     try:
         _check_certificate(peer, writer)
         yield reader, writer
@@ -221,22 +223,26 @@ async def _connection(
         writer.transport.abort()
 
 
-async def _addresses(peer: Peer) -> list[str]:
+async def _resolve_addresses(peer: Peer) -> list[str]:
     """A name that is not answered for holds up nobody but other names of peers."""
     loop = asyncio.get_running_loop()
     look_up = partial(socket.getaddrinfo, peer.host, peer.port, type=socket.SOCK_STREAM)
-    found = await loop.run_in_executor(_resolvers(), look_up)
+    found = await loop.run_in_executor(_get_resolvers(), look_up)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-async def _connected(
+async def _connect(
     peer: Peer, addresses: list[str]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """To the first of them that answers."""
     for number, address in enumerate(addresses, start=1):
         try:
             return await asyncio.open_connection(
-                address, peer.port, ssl=_context(), server_hostname=peer.host, limit=LARGEST_HEAD
+                address,
+                peer.port,
+                ssl=_get_ssl_context(),
+                server_hostname=peer.host,
+                limit=MAX_HEAD_BYTES,
             )
         except ssl.SSLError:
             raise
@@ -247,12 +253,12 @@ async def _connected(
 
 
 @cache
-def _resolvers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_NAMES, thread_name_prefix="names of peers")
+def _get_resolvers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="names of peers")
 
 
 @cache
-def _context() -> ssl.SSLContext:
+def _get_ssl_context() -> ssl.SSLContext:
     """Takes any certificate: which one it must be is checked by ourselves, to the last bit, so
     that neither names nor dates nor who signed it matter."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -267,10 +273,10 @@ def _check_certificate(peer: Peer, writer: asyncio.StreamWriter) -> None:
     certificate = connection.getpeercert(binary_form=True) or b""
     seen = hashlib.sha256(certificate).hexdigest()
     if not certificate or not hmac.compare_digest(seen, peer.fingerprint):
-        raise Stranger(seen)
+        raise UnknownCertificate(seen)
 
 
-def _request(peer: Peer, method: str, path: str, body: bytes) -> bytes:
+def _build_request(peer: Peer, method: str, path: str, body: bytes) -> bytes:
     # Of the version in which an answer comes in one piece and ends with the connection.
     lines = [
         f"{method} {path} HTTP/1.0",
@@ -284,47 +290,47 @@ def _request(peer: Peer, method: str, path: str, body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-async def _reply(reader: asyncio.StreamReader) -> Reply:
+async def _read_reply(reader: asyncio.StreamReader) -> PeerReply:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise NotHttp("its head is too long") from None
+        raise InvalidReply("its head is too long") from None
     except asyncio.IncompleteReadError as error:
-        raise NotHttp("it ended too soon" if error.partial else "nothing came") from None
-    status, headers = _parsed(head)
+        raise InvalidReply("it ended too soon" if error.partial else "nothing came") from None
+    status, headers = _parse_head(head)
     if "transfer-encoding" in headers:
-        raise NotHttp("it comes in pieces, which was not asked for")
-    return Reply(status, headers, await _body(reader, headers.get("content-length")))
+        raise InvalidReply("it comes in pieces, which was not asked for")
+    return PeerReply(status, headers, await _read_body(reader, headers.get("content-length")))
 
 
-def _parsed(head: bytes) -> tuple[int, dict[str, str]]:
+def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     version, _, rest = first.partition(" ")
     digits = rest[:3]
     if not version.startswith("HTTP/1.") or len(digits) != 3 or not digits.isdecimal():
-        raise NotHttp("it is not HTTP")
+        raise InvalidReply("it is not HTTP")
     parts = [line.partition(":") for line in lines]
     return int(digits), {name.strip().lower(): value.strip() for name, _, value in parts}
 
 
-async def _body(reader: asyncio.StreamReader, announced: str | None) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, announced: str | None) -> bytes:
     """All of it, or NotHttp: what is cut off or too long is of no use."""
     body = bytearray()
-    while chunk := await reader.read(_CHUNK):
+    while chunk := await reader.read(_CHUNK_BYTES):
         body += chunk
-        if len(body) > LARGEST_BODY:
-            raise NotHttp(f"it has more than {LARGEST_BODY:,} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise InvalidReply(f"it has more than {MAX_BODY_BYTES:,} bytes")
     if announced is not None and announced != str(len(body)):
-        raise NotHttp(f"it has {len(body):,} bytes instead of {announced[:20]}")
+        raise InvalidReply(f"it has {len(body):,} bytes instead of {announced[:20]}")
     return bytes(body)
 
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 86_400  # seconds that a server may ask us to wait, as far as we repeat it
+MAX_RETRY_SECONDS = 86_400  # seconds that a server may ask us to wait, as far as we repeat it
 
 
-class Met(Value):
+class ReachedPeer(Value):
     """A server that answered: what runs there, and how quick it was."""
 
     peer: str
@@ -336,98 +342,104 @@ class Met(Value):
 class HttpPeers:
     """Those of the list, over HTTPS. Nothing is kept between two questions."""
 
-    def __init__(self, book: PeerBook) -> None:
+    def __init__(self, book: PeerFile) -> None:
         self._book = book
 
-    async def ask(self, question: PeerQuestion) -> Asked:
+    async def ask(self, question: PeerQuestion) -> PeerAnswers:
         try:
-            listed = self._book.listed()
+            listed = self._book.read_peers()
         except InvalidInput as error:
-            return Asked(faults=[PeerFault("", "peers_unreadable", str(error))])
+            return PeerAnswers(faults=[PeerFault("", "peers_unreadable", str(error))])
         if not listed.peers:
-            return Asked(is_anybody=False)
-        body = _question(question)
-        limit = min(question.limit, MOST_RESULTS)
+            return PeerAnswers(is_anybody=False)
+        body = _encode_question(question)
+        limit = min(question.limit, MAX_RESULTS)
 
         async def asked(peer: Peer) -> PeerAnswer | PeerFault:
             try:
-                read = partial(answer_of, peer, limit=limit)
-                return await _within_time(peer, "POST", SEARCH_PATH, read, body)
-            except _Failed as failed:
+                read = partial(parse_answer, peer, limit=limit)
+                return await _request_in_time(peer, "POST", SEARCH_PATH, read, body)
+            except _PeerFailure as failed:
                 return failed.fault
 
         outcomes = await asyncio.gather(*map(asked, listed.peers))
         about_file = [PeerFault("", "peers_file_open", said) for said in listed.warnings]
-        return Asked(
+        return PeerAnswers(
             [each for each in outcomes if isinstance(each, PeerAnswer)],
             [*(each for each in outcomes if isinstance(each, PeerFault)), *about_file],
         )
 
 
-async def greeted(peer: Peer) -> Met | PeerFault:
+async def greet_peer(peer: Peer) -> ReachedPeer | PeerFault:
     """Whether a server is there, is the one that is meant, and knows us."""
     started = perf_counter()
     try:
-        program, version = await _within_time(peer, "GET", INFO_PATH, program_of)
-    except _Failed as failed:
+        program, version = await _request_in_time(peer, "GET", INFO_PATH, parse_program)
+    except _PeerFailure as failed:
         return failed.fault
-    return Met(peer.name, program, version, round((perf_counter() - started) * 1000, 1))
+    return ReachedPeer(peer.name, program, version, round((perf_counter() - started) * 1000, 1))
 
 
-def _question(question: PeerQuestion) -> bytes:
+def _encode_question(question: PeerQuestion) -> bytes:
     """Whatever somebody pasted into it, no secret leaves this machine."""
-    query, _ = masked(question.query)
+    query, _ = mask_text(question.query)
     asked: dict[str, object] = {
-        "version": PROTOCOL,
-        "query": query[:QUESTION_LIMIT],
-        "limit": min(question.limit, MOST_RESULTS),
+        "version": PROTOCOL_VERSION,
+        "query": query[:MAX_QUESTION_CHARACTERS],
+        "limit": min(question.limit, MAX_RESULTS),
     }
     if question.types:
         asked["types"] = list(question.types)
     return json.dumps(asked).encode("ascii")
 
 
-class _Failed(Exception):
+class _PeerFailure(Exception):
     def __init__(self, peer: Peer, code: str, reason: str) -> None:
         super().__init__(reason)
-        self.fault = _fault(peer, code, reason)
+        self.fault = _build_fault(peer, code, reason)
 
 
-def _fault(peer: Peer, code: str, reason: str) -> PeerFault:
+def _build_fault(peer: Peer, code: str, reason: str) -> PeerFault:
     message = f'Without the peer "{peer.name}": {reason}'
     return PeerFault(peer.name, f"peer_{code}", message, reason)
 
 
-async def _within_time(
+async def _request_in_time(
     peer: Peer, method: str, path: str, read: Callable[[bytes], T], body: bytes = b""
 ) -> T:
     """What an answer with status 200 says; everything else is _Failed."""
     limit = asyncio.timeout(peer.time_limit)
     try:
         async with limit:
-            reply = await exchanged(peer, method, path, body)
+            reply = await send_request(peer, method, path, body)
             if reply.status != 200:
-                raise _refused(peer, reply)
+                raise _build_refusal(peer, reply)
             # Of a stranger's making, it may take a moment to look through.
             return await asyncio.to_thread(read, reply.body)
-    except Stranger as stranger:
-        raise _Failed(peer, "wrong_certificate", _strange(peer, stranger.seen)) from None
-    except (NotHttp, NotUnderstood) as error:
-        raise _Failed(peer, "wrong_answer", f"its answer is not understood: {error}.") from None
+    except UnknownCertificate as stranger:
+        raise _PeerFailure(
+            peer, "wrong_certificate", _describe_certificate(peer, stranger.seen)
+        ) from None
+    except (InvalidReply, InvalidAnswer) as error:
+        raise _PeerFailure(
+            peer, "wrong_answer", f"its answer is not understood: {error}."
+        ) from None
     except ssl.SSLError as error:
-        reason = clipped(error.reason or type(error).__name__)
-        raise _Failed(peer, "unreachable", f"{peer.address} speaks no TLS ({reason}).") from None
+        reason = clip_text(error.reason or type(error).__name__)
+        raise _PeerFailure(
+            peer, "unreachable", f"{peer.address} speaks no TLS ({reason})."
+        ) from None
     except (OSError, UnicodeError) as error:  # TimeoutError, also ours, is one
         if limit.expired():
             late = f"no answer within {peer.time_limit:g} seconds."
-            raise _Failed(peer, "timed_out", late) from None
-        reason = clipped(_reason(error))
-        raise _Failed(
+            raise _PeerFailure(peer, "timed_out", late) from None
+        reason = clip_text(_describe_error(error))
+        raise _PeerFailure(
             peer, "unreachable", f"{peer.address} cannot be reached ({reason})."
         ) from None
 
 
-def _reason(error: OSError | UnicodeError) -> str:
+def _describe_error(error: OSError | UnicodeError) -> str:
     """asyncio has its own words for a connection that failed, and the number of the reason."""
     if isinstance(error, OSError):
         is_of_names = isinstance(error, socket.gaierror)  # which has numbers of its own
@@ -437,30 +449,34 @@ def _reason(error: OSError | UnicodeError) -> str:
     return str(error)
 
 
-def _strange(peer: Peer, seen: str) -> str:
+def _describe_certificate(peer: Peer, seen: str) -> str:
     return (
-        f"{peer.address} has another certificate, {shown_fingerprint(seen)}; nothing was sent "
+        f"{peer.address} has another certificate, {format_fingerprint(seen)}; nothing was sent "
         "there. Ask its owner: if they made a new one and tell you the same fingerprint, remove "
         "the peer and add it again."
     )
 
 
-def _refused(peer: Peer, reply: Reply) -> _Failed:
+def _build_refusal(peer: Peer, reply: PeerReply) -> _PeerFailure:
     match reply.status:
         case 401:
-            return _Failed(peer, "refused", "it does not know our token (any more).")
+            return _PeerFailure(peer, "refused", "it does not know our token (any more).")
         case 403:
-            return _Failed(peer, "refused", "it does not answer this token: it is no peer's.")
+            return _PeerFailure(peer, "refused", "it does not answer this token: it is no peer's.")
         case 404 | 405:
-            return _Failed(peer, "wrong_answer", "there is no server there that answers peers.")
+            return _PeerFailure(
+                peer, "wrong_answer", "there is no server there that answers peers."
+            )
         case 429:
-            return _Failed(peer, "rate_limited", f"it was asked too often{_when(reply)}.")
+            return _PeerFailure(
+                peer, "rate_limited", f"it was asked too often{_format_retry(reply)}."
+            )
         case status:
-            return _Failed(peer, "failed", f"it could not answer (HTTP status {status}).")
+            return _PeerFailure(peer, "failed", f"it could not answer (HTTP status {status}).")
 
 
-def _when(reply: Reply) -> str:
+def _format_retry(reply: PeerReply) -> str:
     seconds = reply.headers.get("retry-after", "")
     if not seconds.isascii() or not seconds.isdecimal() or len(seconds) > 9:
         return ""
-    return f"; it may be asked again in {min(int(seconds), LONGEST_WAIT)} seconds"
+    return f"; it may be asked again in {min(int(seconds), MAX_RETRY_SECONDS)} seconds"

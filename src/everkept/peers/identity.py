@@ -5,28 +5,28 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from everkept.core.disk import create, make_folder, replace, usable
+from everkept.core.disk import create, make_folder, replace, translate_os_errors
 from everkept.errors import Conflict, InvalidInput, Unavailable
 from everkept.values import Value
 
-CERTIFICATE, KEY = "peer-certificate.pem", "peer-key.pem"
-YEARS = 10
-LARGEST = 1024 * 1024  # bytes of a file with a certificate
+CERTIFICATE_FILE, KEY_FILE = "peer-certificate.pem", "peer-key.pem"
+VALID_YEARS = 10
+MAX_FILE_BYTES = 1024 * 1024  # bytes of a file with a certificate
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-class Identity(Value):
+class ServerIdentity(Value):
     certificate: Path
     key: Path
     fingerprint: str
     is_new: bool
 
 
-def identity(folder: Path) -> Identity:
+def ensure_identity(folder: Path) -> ServerIdentity:
     """The one that is there, or a new one; it is never made again by itself, as others know it."""
-    certificate, key = folder / CERTIFICATE, folder / KEY
+    certificate, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
     if certificate.exists() and key.exists():
-        return Identity(certificate, key, fingerprint_of(certificate), is_new=False)
+        return ServerIdentity(certificate, key, read_fingerprint(certificate), is_new=False)
     if certificate.exists():
         raise Conflict(
             f"The certificate {certificate} is here without its key {key}.",
@@ -34,8 +34,8 @@ def identity(folder: Path) -> Identity:
             "others have to learn its fingerprint.",
             path=str(certificate),
         )
-    secret, public = _made()
-    with usable(key):
+    secret, public = _create_certificate()
+    with translate_os_errors(key):
         make_folder(folder)
         try:
             create(key, secret)
@@ -47,14 +47,14 @@ def identity(folder: Path) -> Identity:
                 path=str(key),
             ) from None
         replace(certificate, public)
-    return Identity(certificate, key, fingerprint_of(certificate), is_new=True)
+    return ServerIdentity(certificate, key, read_fingerprint(certificate), is_new=True)
 
 
-def fingerprint_of(file: Path) -> str:
+def read_fingerprint(file: Path) -> str:
     """Of the first certificate of a file, PEM or DER; InvalidInput where there is none."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(LARGEST)
+            content = stream.read(MAX_FILE_BYTES)
     except OSError as error:
         raise InvalidInput(
             f"{file} cannot be read ({error.strerror}).", argument="certificate", value=str(file)
@@ -76,18 +76,18 @@ def fingerprint_of(file: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _made() -> tuple[bytes, bytes]:
+def _create_certificate() -> tuple[bytes, bytes]:
     """Key and certificate in PEM. Those who know it look at nothing in it."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        from everkept.core.runtime import install_hint
+        from everkept.core.runtime import format_install_hint
 
         raise Unavailable(
             "Making a certificate needs the package cryptography.",
-            hint=install_hint("peers"),
+            hint=format_install_hint("peers"),
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "everkept")])
@@ -95,7 +95,7 @@ def _made() -> tuple[bytes, bytes]:
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=365 * YEARS + YEARS // 4))
+        .not_valid_after(begin + timedelta(days=365 * VALID_YEARS + VALID_YEARS // 4))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

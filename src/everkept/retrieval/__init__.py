@@ -1,9 +1,9 @@
 """Search, written once for every family and every engine.
 
-`retrieval/search.py` is the only search. A family differs by its `Profile`. The query is parsed
-once into a small tree (`language/words.py`), which an engine renders for its own index; so every
-engine answers the same question, and the reference engine can be compared with SQLite word for
-word.
+`retrieval/search.py` is the only search. A family differs by its `SearchProfile`. The query is
+parsed once into a small tree (`language/words.py`), which an engine renders for its own index; so
+every engine answers the same question, and the reference engine can be compared with SQLite word
+for word.
 
 The graph reads a query in tiers (`candidates.py`): as an expression, all words, any word, a
 substring. Memories are ranked (`search.py`): both legs are asked at once (`candidates.py`,

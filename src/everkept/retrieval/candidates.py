@@ -10,67 +10,88 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everkept.core.answers import cursor_of, position_of
-from everkept.core.fallback_answers import Fields, fields_of, fits, matches
+from everkept.core.answers import decode_cursor, encode_cursor
+from everkept.core.fallback_answers import Fields, is_match, is_selected, split_fields
 from everkept.core.ports import Embedder, RecordStore
-from everkept.core.records import Edit, Match, Record, Where
+from everkept.core.records import Edit, Match, Record, RecordFilter
 from everkept.core.transcripts import ASSISTANT, USER
 from everkept.errors import InvalidInput, ModelUnavailable
-from everkept.language.telling_words import rarity_of
-from everkept.language.words import STOP_WORDS, AnyOf, Phrase, Query, WordQuery, parse_query
-from everkept.retrieval.dates import without_dates
-from everkept.retrieval.profile import Deadline, Found, Hit, Place, Profile, Tier
+from everkept.language.telling_words import compute_rarity
+from everkept.language.words import (
+    STOP_WORDS,
+    AnyOf,
+    TypedQuery,
+    WordPhrase,
+    WordQuery,
+    parse_query,
+)
+from everkept.retrieval.dates import remove_dates
+from everkept.retrieval.profile import (
+    Deadline,
+    SearchHit,
+    SearchPage,
+    SearchPlace,
+    SearchProfile,
+    Tier,
+)
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-CANDIDATES = 100  # of each leg, in each place
-LONGEST_QUESTION = 1_000  # characters whose meaning is looked for
-LONGEST_SUBSTRING = 1_000
-MOST_WORDS = 3  # of a text that is looked for as a part of others; it takes a look at every record
-MOST_NAMES = 16  # capitalised words that are looked up
+MAX_CANDIDATES = 100  # of each leg, in each place
+MAX_QUESTION_CHARACTERS = 1_000  # characters whose meaning is looked for
+MAX_SUBSTRING_CHARACTERS = 1_000
+MAX_SUBSTRING_WORDS = (
+    3  # of a text that is looked for as a part of others; it takes a look at every record
+)
+MAX_NAMES = 16  # capitalised words that are looked up
 
 Key = tuple[int, str]  # the number of the place, and the id there
 Scores = dict[Key, float]
 
 
-class WordsFound(Value):
+class WordMatches(Value):
     scores: Scores = field(default_factory=dict[Key, float])
     tier: Tier | None = None
 
 
-class Question(Value):
+class MeaningQuestion(Value):
     """Who is asked about, and the text whose meaning counts."""
 
     text: str
     authors: frozenset[str] = frozenset()
 
 
-async def by_words(places: Sequence[Place], query: Query, profile: Profile) -> WordsFound:
+async def find_by_words(
+    places: Sequence[SearchPlace], query: TypedQuery, profile: SearchProfile
+) -> WordMatches:
     """The best of what has any of the words, else of what contains the text.
 
     An expression is taken at its word first where words are all that counts.
     """
-    readings: list[tuple[Tier, WordQuery | None]] = [("any", query.any_term())]
+    readings: list[tuple[Tier, WordQuery | None]] = [("any", query.build_any_query())]
     if profile.strategy == "keyword":
         readings.insert(0, ("expression", query.expression))
     for tier, words in readings:
-        if words is not None and (found := await _matching(places, words, profile)):
-            return WordsFound(found, tier)
+        if words is not None and (found := await _match_words(places, words, profile)):
+            return WordMatches(found, tier)
     # A text of several words has none that any record has: then none contains all of it either.
-    is_short = len(query.text.split()) <= MOST_WORDS and len(query.text) <= LONGEST_SUBSTRING
-    if not query.text or not is_short:
-        return WordsFound()
-    found = await _everywhere(
-        places, lambda store, where: store.containing(query.text, where, CANDIDATES)
+    is_short = (
+        len(query.text.split()) <= MAX_SUBSTRING_WORDS
+        and len(query.text) <= MAX_SUBSTRING_CHARACTERS
     )
-    return WordsFound(found, "substring" if found else None)
+    if not query.text or not is_short:
+        return WordMatches()
+    found = await _ask_all(
+        places, lambda store, where: store.match_text(query.text, where, MAX_CANDIDATES)
+    )
+    return WordMatches(found, "substring" if found else None)
 
 
-async def by_meaning(
-    places: Sequence[Place], model: str, vector: "NDArray[np.float32]", also: Iterable[Key]
+async def find_by_meaning(
+    places: Sequence[SearchPlace], model: str, vector: "NDArray[np.float32]", also: Iterable[Key]
 ) -> Scores:
     """The cosines of the nearest records, and of those that are wanted besides."""
     wanted: list[list[str]] = [[] for _ in places]
@@ -78,28 +99,28 @@ async def by_meaning(
         wanted[number].append(record_id)
     found = await asyncio.gather(
         *(
-            place.store.near(model, vector, place.where, CANDIDATES, also=ids)
+            place.store.find_near(model, vector, place.where, MAX_CANDIDATES, also=ids)
             for place, ids in zip(places, wanted, strict=True)
         )
     )
-    return _scores(found)
+    return _collect_scores(found)
 
 
-async def understood(places: Sequence[Place], text: str) -> Question:
+async def parse_question(places: Sequence[SearchPlace], text: str) -> MeaningQuestion:
     """The query without what has a place of its own: dates, authors, words as common as names."""
-    asked = text[:LONGEST_QUESTION]
-    words = capitalised(asked)[:MOST_NAMES]
+    asked = text[:MAX_QUESTION_CHARACTERS]
+    words = list_capitalized(asked)[:MAX_NAMES]
     # At once: so both are answered before the longer question, what the words find.
     known, common_names = await asyncio.gather(
-        asyncio.gather(*(place.store.authors() for place in places)),
-        asyncio.gather(*(_common_in(place, words) for place in places if words)),
+        asyncio.gather(*(place.store.list_authors() for place in places)),
+        asyncio.gather(*(_find_common_words(place, words) for place in places if words)),
     )
-    authors = authors_named(asked, chain.from_iterable(known))
-    meant = without_names(without_dates(asked), [*authors, *chain.from_iterable(common_names)])
-    return Question(meant if tells(meant) else asked, authors)
+    authors = find_named_authors(asked, chain.from_iterable(known))
+    meant = remove_names(remove_dates(asked), [*authors, *chain.from_iterable(common_names)])
+    return MeaningQuestion(meant if is_telling(meant) else asked, authors)
 
 
-async def embedded(embedder: Embedder, text: str) -> "NDArray[np.float32] | ModelUnavailable":
+async def embed_question(embedder: Embedder, text: str) -> "NDArray[np.float32] | ModelUnavailable":
     """The vector of a question; a broken model is an answer too."""
     try:
         return (await embedder.embed([text]))[0]
@@ -107,58 +128,67 @@ async def embedded(embedder: Embedder, text: str) -> "NDArray[np.float32] | Mode
         return error
 
 
-async def _matching(places: Sequence[Place], words: WordQuery, profile: Profile) -> Scores:
-    return await _everywhere(
-        places, lambda store, where: store.match(words, where, profile.weights, CANDIDATES)
+async def _match_words(
+    places: Sequence[SearchPlace], words: WordQuery, profile: SearchProfile
+) -> Scores:
+    return await _ask_all(
+        places, lambda store, where: store.match(words, where, profile.weights, MAX_CANDIDATES)
     )
 
 
-async def _everywhere(
-    places: Sequence[Place], ask: Callable[[RecordStore, Where], Awaitable[list[Match]]]
+async def _ask_all(
+    places: Sequence[SearchPlace],
+    ask: Callable[[RecordStore, RecordFilter], Awaitable[list[Match]]],
 ) -> Scores:
-    return _scores(await asyncio.gather(*(ask(place.store, place.where) for place in places)))
+    return _collect_scores(
+        await asyncio.gather(*(ask(place.store, place.where) for place in places))
+    )
 
 
-def _scores(found: Sequence[Sequence[Match]]) -> Scores:
+def _collect_scores(found: Sequence[Sequence[Match]]) -> Scores:
     return {(number, match.id): match.score for number, some in enumerate(found) for match in some}
 
 
-async def _common_in(place: Place, words: Sequence[str]) -> list[str]:
-    names = common(await place.store.frequencies(words))
+async def _find_common_words(place: SearchPlace, words: Sequence[str]) -> list[str]:
+    names = select_common(await place.store.measure_words(words))
     if not names:
         return []
-    where = Where(kinds=place.where.kinds)
-    some = await place.store.scan(where, order="newest", limit=FEWEST_RECORDS)
-    return names if len(some) == FEWEST_RECORDS else []
+    where = RecordFilter(kinds=place.where.kinds)
+    some = await place.store.scan(where, order="newest", limit=MIN_RECORDS)
+    return names if len(some) == MIN_RECORDS else []
 
 
-COMMON = 0.08  # of the records: a capitalised word that stands in more is a name to all intents
-FEWEST_RECORDS = 50  # below, one record is a share too large to say anything
-ROLES = frozenset((USER, ASSISTANT))  # authors without a name: "user" is a word of many questions
-FEWEST_WORDS = 2  # that tell something, for a question to be left of it
+COMMON_SHARE = (
+    0.08  # of the records: a capitalised word that stands in more is a name to all intents
+)
+MIN_RECORDS = 50  # below, one record is a share too large to say anything
+ROLE_NAMES = frozenset(
+    (USER, ASSISTANT)
+)  # authors without a name: "user" is a word of many questions
+MIN_TELLING_WORDS = 2  # that tell something, for a question to be left of it
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _POSSESSIVE = re.compile(r"['’]s?$")
 
 
-def capitalised(text: str) -> list[str]:
+def list_capitalized(text: str) -> list[str]:
     """The words that may be names, each once, as they would stand in the index."""
-    words = (_bare(word) for word in _WORD.findall(text))
+    words = (_strip_possessive(word) for word in _WORD.findall(text))
     named = (w for w in words if w[:1].isupper() and w.lower() not in STOP_WORDS)
     return list(dict.fromkeys(word.lower() for word in named))
 
 
-def common(shares: Mapping[str, float]) -> list[str]:
+def select_common(shares: Mapping[str, float]) -> list[str]:
     """Those of the words that stand in so many records that they tell them badly apart."""
-    return [word for word, share in shares.items() if share > COMMON]
+    return [word for word, share in shares.items() if share > COMMON_SHARE]
 
 
-def authors_named(text: str, authors: Iterable[str]) -> frozenset[str]:
+def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
     """The authors whose name, or a part of it, is a word of the text.
 
     A name that is an ordinary word too, as Will is, counts as one only where it is capitalised.
     """
-    typed = {_bare(word) for word in _WORD.findall(text)}
+    typed = {_strip_possessive(word) for word in _WORD.findall(text)}
     lowered = {word.lower() for word in typed if word.lower() not in STOP_WORDS}
 
     def is_named(author: str) -> bool:
@@ -167,23 +197,25 @@ def authors_named(text: str, authors: Iterable[str]) -> frozenset[str]:
             for word in _WORD.findall(author)
         )
 
-    return frozenset(author for author in authors if author not in ROLES and is_named(author))
+    return frozenset(author for author in authors if author not in ROLE_NAMES and is_named(author))
 
 
-def without_names(text: str, names: Sequence[str]) -> str:
+def remove_names(text: str, names: Sequence[str]) -> str:
     """The text without the words of these names."""
     unwanted = {word.lower() for name in names for word in _WORD.findall(name)}
-    left = _WORD.sub(lambda found: "" if _bare(found[0]).lower() in unwanted else found[0], text)
+    left = _WORD.sub(
+        lambda found: "" if _strip_possessive(found[0]).lower() in unwanted else found[0], text
+    )
     return " ".join(left.split())
 
 
-def tells(text: str) -> bool:
+def is_telling(text: str) -> bool:
     """Whether there is enough in a text to ask for its meaning."""
     telling = [word for word in _WORD.findall(text) if word.lower() not in STOP_WORDS]
-    return len(telling) >= FEWEST_WORDS
+    return len(telling) >= MIN_TELLING_WORDS
 
 
-def _bare(word: str) -> str:
+def _strip_possessive(word: str) -> str:
     return _POSSESSIVE.sub("", word)
 
 
@@ -192,22 +224,26 @@ TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
 Ask = Callable[[int], Awaitable[list[Match]]]
 
 
-async def by_tiers(
-    places: Sequence[Place], query: str, profile: Profile, limit: int, cursor: str | None
-) -> Found:
+async def search_by_tiers(
+    places: Sequence[SearchPlace],
+    query: str,
+    profile: SearchProfile,
+    limit: int,
+    cursor: str | None,
+) -> SearchPage:
     """The first of these that finds anything: the query as an expression, all of its words, any
     of them, the text as a substring. So ordinary text never fails and never comes back empty
     where a looser reading would find something."""
-    page = await page_by_tiers(places, query, profile, limit, cursor)
-    records = await _records(places, page.matches)
+    page = await find_page_by_tiers(places, query, profile, limit, cursor)
+    records = await _read_records(places, page.matches)
     hits = [
-        Hit(records[place, match.id], match.score, {"keyword": match.score}, place)
+        SearchHit(records[place, match.id], match.score, {"keyword": match.score}, place)
         for place, match in page.matches
         if (place, match.id) in records
     ]
     if page.tier is None:
-        return Found([])
-    return Found(hits, page.total, "keyword", page.tier, page.next_cursor)
+        return SearchPage([])
+    return SearchPage(hits, page.total, "keyword", page.tier, page.next_cursor)
 
 
 class MatchedPage(NamedTuple):
@@ -219,27 +255,31 @@ class MatchedPage(NamedTuple):
     next_cursor: str | None = None
 
 
-async def page_by_tiers(
-    places: Sequence[Place], query: str, profile: Profile, limit: int, cursor: str | None
+async def find_page_by_tiers(
+    places: Sequence[SearchPlace],
+    query: str,
+    profile: SearchProfile,
+    limit: int,
+    cursor: str | None,
 ) -> MatchedPage:
     """Return the same without the records."""
     parsed = parse_query(query)
-    wanted, offset = _position(cursor)
+    wanted, offset = _parse_position(cursor)
     end = offset + limit
-    for tier, words in _readings(parsed, wanted):
-        found = await _found(places, words, parsed.text, profile, end + 1)
+    for tier, words in _list_tiers(parsed, wanted):
+        found = await _find_matches(places, words, parsed.text, profile, end + 1)
         if page := found[offset:end]:
-            next_cursor = cursor_of(tier, end) if len(found) > end else None
+            next_cursor = encode_cursor(tier, end) if len(found) > end else None
             return MatchedPage(page, len(found), tier, next_cursor)
     return MatchedPage([])
 
 
-def _readings(query: Query, wanted: Tier | None) -> list[tuple[Tier, WordQuery | None]]:
+def _list_tiers(query: TypedQuery, wanted: Tier | None) -> list[tuple[Tier, WordQuery | None]]:
     """Return the tiers that the query has, or the one that is wanted."""
     readings: dict[Tier, WordQuery | None] = {
         "expression": query.expression,
-        "all": query.all_terms(),
-        "any": query.any_term(),
+        "all": query.build_all_query(),
+        "any": query.build_any_query(),
     }
     return [
         (tier, readings.get(tier))
@@ -248,38 +288,46 @@ def _readings(query: Query, wanted: Tier | None) -> list[tuple[Tier, WordQuery |
     ]
 
 
-async def _found(
-    places: Sequence[Place], words: WordQuery | None, text: str, profile: Profile, needed: int
+async def _find_matches(
+    places: Sequence[SearchPlace],
+    words: WordQuery | None,
+    text: str,
+    profile: SearchProfile,
+    needed: int,
 ) -> list[tuple[int, Match]]:
     found: list[tuple[int, Match]] = []
     for number, place in enumerate(places):
-        ask = _question(place.store, words, text, profile.narrow(place.where), profile)
-        found += [(number, match) for match in await _enough(ask, profile, needed)]
+        ask = _build_ask(place.store, words, text, profile.narrow(place.where), profile)
+        found += [(number, match) for match in await _ask_until_enough(ask, profile, needed)]
     if len(places) > 1:
         found.sort(key=lambda entry: -entry[1].score)
     return found[:needed]
 
 
-def _question(
-    store: RecordStore, words: WordQuery | None, text: str, where: Where, profile: Profile
+def _build_ask(
+    store: RecordStore,
+    words: WordQuery | None,
+    text: str,
+    where: RecordFilter,
+    profile: SearchProfile,
 ) -> Ask:
     if words is None:
-        return lambda rows: store.containing(text, where, rows)
+        return lambda rows: store.match_text(text, where, rows)
     return lambda rows: store.match(words, where, profile.weights, rows)
 
 
-async def _enough(ask: Ask, profile: Profile, needed: int) -> list[Match]:
+async def _ask_until_enough(ask: Ask, profile: SearchProfile, needed: int) -> list[Match]:
     """Asks for more rows until enough distinct things came of them, or there are no more."""
     rows = needed * 4 if profile.merge_children else needed
     while True:
         matches = await ask(rows)
-        merged = _merged(matches) if profile.merge_children else matches
+        merged = _merge_children(matches) if profile.merge_children else matches
         if len(merged) >= needed or len(matches) < rows:
             return merged[:needed]
         rows *= 4
 
 
-def _merged(matches: list[Match]) -> list[Match]:
+def _merge_children(matches: list[Match]) -> list[Match]:
     """Each parent once, where its best row stands."""
     best: dict[str, Match] = {}
     for match in matches:
@@ -288,8 +336,8 @@ def _merged(matches: list[Match]) -> list[Match]:
     return list(best.values())
 
 
-async def _records(
-    places: Sequence[Place], page: Sequence[tuple[int, Match]]
+async def _read_records(
+    places: Sequence[SearchPlace], page: Sequence[tuple[int, Match]]
 ) -> dict[tuple[int, str], Record]:
     records: dict[tuple[int, str], Record] = {}
     for number, place in enumerate(places):
@@ -298,24 +346,24 @@ async def _records(
     return records
 
 
-def _position(cursor: str | None) -> tuple[Tier | None, int]:
+def _parse_position(cursor: str | None) -> tuple[Tier | None, int]:
     if cursor is None:
         return None, 0
-    tier, offset = position_of(cursor, str, int)
+    tier, offset = decode_cursor(cursor, str, int)
     if tier not in TIERS or offset < 0:
         raise InvalidInput("`cursor` leads nowhere.", argument="cursor", value=cursor)
     return tier, offset
 
 
-CHUNK = 500  # records that are read at once without an index, the newest first
-LEFT_FOR_THE_REST = 0.5  # of the time, when there are many of them
-AT_ONCE = 100  # records that are judged before others get their turn
+CHUNK_RECORDS = 500  # records that are read at once without an index, the newest first
+REST_TIME_SHARE = 0.5  # of the time, when there are many of them
+SLICE_RECORDS = 100  # records that are judged before others get their turn
 
 
-LATE = "what is past or forgotten"
+LATE_PART = "what is past or forgotten"
 
 
-class Beyond(Value):
+class UnindexedRecords(Value):
     """Records that no index answers for, and those whose present state is not asked about."""
 
     records: dict[Key, Record] = field(default_factory=dict[Key, Record])
@@ -324,14 +372,16 @@ class Beyond(Value):
     is_whole: bool = True  # False where not all could be read in time
 
 
-async def beyond(places: Sequence[Place], as_of: int | None, deadline: Deadline) -> Beyond:
+async def read_unindexed(
+    places: Sequence[SearchPlace], as_of: int | None, deadline: Deadline
+) -> UnindexedRecords:
     """As far as the places ask for the past or for what is deleted, and as the time suffices."""
     if as_of is None and all(place.where.deleted is False for place in places):
-        return Beyond()
-    found = [_Unindexed() for _ in places]
+        return UnindexedRecords()
+    found = [_PlaceRecords() for _ in places]
     reading = _read_all(places, as_of, found)
-    is_whole = await deadline.sooner(LEFT_FOR_THE_REST).one(reading) is not None
-    return Beyond(
+    is_whole = await deadline.with_reserve(REST_TIME_SHARE).run(reading) is not None
+    return UnindexedRecords(
         {(i, record.id): record for i, one in enumerate(found) for record in one.records},
         frozenset((i, record_id) for i, one in enumerate(found) for record_id in one.touched),
         frozenset((i, record_id) for i, one in enumerate(found) for record_id in one.retold),
@@ -339,40 +389,43 @@ async def beyond(places: Sequence[Place], as_of: int | None, deadline: Deadline)
     )
 
 
-def is_as_it_was(record: Record, as_of: int | None) -> bool:
+def is_unchanged_since(record: Record, as_of: int | None) -> bool:
     """Whether nobody has changed or deleted it since: what is not so is never given as past."""
     return as_of is None or max(record.updated_at, record.deleted_at or 0) <= as_of
 
 
-async def judged(
-    places: Sequence[Place], records: Mapping[Key, Record], query: Query, deadline: Deadline
+async def score_by_words(
+    places: Sequence[SearchPlace],
+    records: Mapping[Key, Record],
+    query: TypedQuery,
+    deadline: Deadline,
 ) -> tuple[Scores, bool]:
     """What share of the query's words each record has, rare ones counting more; and whether all
     could be read in time."""
-    whole = query.any_term()
+    whole = query.build_any_query()
     terms = whole.parts if isinstance(whole, AnyOf) else (whole,) if whole else ()
-    weights = await _rarities(places, terms)
+    weights = await _compute_rarities(places, terms)
     found: Scores = {}
     for number, (key, record) in enumerate(records.items()):
-        if number % AT_ONCE == 0:
+        if number % SLICE_RECORDS == 0:
             await asyncio.sleep(0)
             if number and deadline.has_passed:
                 return found, False
-        fields = _fields(record)
-        score = sum(w for term, w in zip(terms, weights, strict=True) if matches(fields, term))
+        fields = _split_record(record)
+        score = sum(w for term, w in zip(terms, weights, strict=True) if is_match(fields, term))
         if score:
             found[key] = score
     return found, True
 
 
-class _Unindexed(Value, frozen=False):
+class _PlaceRecords(Value, frozen=False):
     records: list[Record] = field(default_factory=list[Record])
     touched: set[str] = field(default_factory=set[str])
     retold: set[str] = field(default_factory=set[str])
 
 
 async def _read_all(
-    places: Sequence[Place], as_of: int | None, found: Sequence[_Unindexed]
+    places: Sequence[SearchPlace], as_of: int | None, found: Sequence[_PlaceRecords]
 ) -> bool:
     """Adds chunk by chunk to what is found, so that it is there when the time is up."""
     asked = zip(places, found, strict=True)
@@ -380,52 +433,54 @@ async def _read_all(
     return True
 
 
-async def _read_place(place: Place, as_of: int | None, found: _Unindexed) -> None:
+async def _read_place(place: SearchPlace, as_of: int | None, found: _PlaceRecords) -> None:
     store, where = place.store, place.where
     if as_of is not None:
         await _read_touched(store, where, as_of, found)
     if where.deleted is not False:
-        async for gone in _chunks(store, replace(where, deleted=True)):
-            found.records += [record for record in gone if is_as_it_was(record, as_of)]
+        async for gone in _read_chunks(store, replace(where, deleted=True)):
+            found.records += [record for record in gone if is_unchanged_since(record, as_of)]
 
 
-async def _read_touched(store: RecordStore, where: Where, as_of: int, found: _Unindexed) -> None:
-    last = await _last_change(store, as_of)
-    since = Where(
+async def _read_touched(
+    store: RecordStore, where: RecordFilter, as_of: int, found: _PlaceRecords
+) -> None:
+    last = await _find_last_change(store, as_of)
+    since = RecordFilter(
         kinds=where.kinds, ids=where.ids, created_before=as_of, touched_after=as_of, deleted=None
     )
-    async for now in _chunks(store, since):
-        for record, then in await _as_they_were(store, now, last, as_of):
+    async for now in _read_chunks(store, since):
+        for record, then in await _rewind_records(store, now, last, as_of):
             found.touched.add(record.id)
-            if then is not None and fits(then, replace(where, touched_after=None)):
+            if then is not None and is_selected(then, replace(where, touched_after=None)):
                 found.records.append(then)
                 if (then.text, then.name) != (record.text, record.name):
                     found.retold.add(record.id)
 
 
-async def _chunks(store: RecordStore, where: Where) -> AsyncIterator[list[Record]]:
+async def _read_chunks(store: RecordStore, where: RecordFilter) -> AsyncIterator[list[Record]]:
     after: str | None = None
-    while some := await store.scan(where, order="newest", after=after, limit=CHUNK):
+    while some := await store.scan(where, order="newest", after=after, limit=CHUNK_RECORDS):
         yield some
         after = some[-1].id
 
 
-async def _as_they_were(
+async def _rewind_records(
     store: RecordStore, now: Sequence[Record], last: int, as_of: int
 ) -> list[tuple[Record, Record | None]]:
     """Each record with what it was after the last change then, or None if it was not there yet."""
     edits: dict[str, list[Edit]] = {record.id: [] for record in now}
-    for _, edit in await store.history([record.ref for record in now], after=last):
+    for _, edit in await store.read_history([record.ref for record in now], after=last):
         edits[edit.id or ""].append(edit)
-    return [(record, _rewound(record, edits[record.id], as_of)) for record in now]
+    return [(record, _rewind(record, edits[record.id], as_of)) for record in now]
 
 
-async def _last_change(store: RecordStore, at: int) -> int:
+async def _find_last_change(store: RecordStore, at: int) -> int:
     """The number of the last change that was made by then."""
-    low, high = 0, await store.revision()
+    low, high = 0, await store.get_revision()
     while low < high:
         middle = (low + high + 1) // 2
-        change = next(iter(await store.changes(after=middle - 1, limit=1)), None)
+        change = next(iter(await store.read_changes(after=middle - 1, limit=1)), None)
         if change is None or change.at > at:
             high = middle - 1
         else:
@@ -433,7 +488,7 @@ async def _last_change(store: RecordStore, at: int) -> int:
     return low
 
 
-def _rewound(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None:
+def _rewind(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None:
     values: dict[str, Any] = {}
     for edit in reversed(edits):
         if edit.before is None:
@@ -447,26 +502,28 @@ def _rewound(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None
     )
 
 
-def _fields(record: Record) -> Fields:
+def _split_record(record: Record) -> Fields:
     described = "\n".join(part for part in (record.type, record.text) if part)
-    return fields_of(record.name or "", described, "")
+    return split_fields(record.name or "", described, "")
 
 
-async def _rarities(places: Sequence[Place], terms: Sequence[WordQuery]) -> list[float]:
-    words = {term: _first_word(term) for term in terms}
+async def _compute_rarities(
+    places: Sequence[SearchPlace], terms: Sequence[WordQuery]
+) -> list[float]:
+    words = {term: _get_first_word(term) for term in terms}
     asked = sorted({word for word in words.values() if word})
-    shares = await asyncio.gather(*(place.store.frequencies(asked) for place in places))
+    shares = await asyncio.gather(*(place.store.measure_words(asked) for place in places))
     return [
-        rarity_of(max((share.get(words[term], 0.0) for share in shares), default=0.0))
+        compute_rarity(max((share.get(words[term], 0.0) for share in shares), default=0.0))
         for term in terms
     ]
 
 
-def _first_word(term: WordQuery) -> str:
+def _get_first_word(term: WordQuery) -> str:
     match term:
-        case Phrase(words):
+        case WordPhrase(words):
             return words[0]
         case AnyOf(parts):
-            return _first_word(parts[0])
+            return _get_first_word(parts[0])
         case _:
             return ""

@@ -8,15 +8,15 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from everkept.patterns import compile_late
 from everkept.values import Value
 
-LONGEST = 2_000  # characters of a text that are read for dates
-OTHER_YEAR = 0.5  # what the same month of another year counts, where none is said
+MAX_CHARACTERS = 2_000  # characters of a text that are read for dates
+OTHER_YEAR_STRENGTH = 0.5  # what the same month of another year counts, where none is said
 YEARS_BACK = 30
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 
 
-class Span(Value):
+class TimeSpan(Value):
     """From one moment up to another, which is not part of it, in microseconds since 1970."""
 
     start: int
@@ -24,24 +24,24 @@ class Span(Value):
     strength: float = 1.0
 
 
-def spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[Span, ...]:
+def find_spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[TimeSpan, ...]:
     """The times that a text speaks of, as somebody in the time zone means them now."""
     moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
-    left = text[:LONGEST]
-    found: list[Span] = []
+    left = text[:MAX_CHARACTERS]
+    found: list[TimeSpan] = []
     for pattern, meaning in _PATTERNS:
         for match in pattern.finditer(left):
             found += [
-                Span(_start(first, zone), _start(last + _DAY, zone), strength)
-                for first, last, strength in _within_calendar(meaning, match, moment.date())
+                TimeSpan(_compute_start(first, zone), _compute_start(last + _DAY, zone), strength)
+                for first, last, strength in _list_valid_days(meaning, match, moment.date())
             ]
         left = pattern.sub(" | ", left)
     return tuple(dict.fromkeys(found))
 
 
-def said(text: str) -> tuple[str, ...]:
+def find_date_phrases(text: str) -> tuple[str, ...]:
     """What a text says about times, in its own words and in their order."""
-    left = text[:LONGEST]
+    left = text[:MAX_CHARACTERS]
     found: list[tuple[int, str]] = []
     for pattern, _ in _PATTERNS:
         found += [(match.start(), match[0]) for match in pattern.finditer(left)]
@@ -49,14 +49,14 @@ def said(text: str) -> tuple[str, ...]:
     return tuple(words for _, words in sorted(found))
 
 
-def without_dates(text: str) -> str:
+def remove_dates(text: str) -> str:
     """The text without what it says about times."""
     for pattern, _ in _PATTERNS:
         text = pattern.sub(" ", text)
     return " ".join(text.split())
 
 
-def fit(at: int, asked: tuple[Span, ...]) -> float:
+def compute_fit(at: int, asked: tuple[TimeSpan, ...]) -> float:
     """How well a moment fits the times that are asked about, 0 to 1."""
     return max((span.strength for span in asked if span.start <= at < span.end), default=0.0)
 
@@ -99,107 +99,107 @@ _UNIT = r"(?P<unit>day|week|month|year)s?"
 _OPEN, _CLOSE = r"(?<![\w.:/-])", r"(?![\w:/-]|\.\d)"
 
 
-def _within_calendar(meaning: Meaning, match: "re.Match[str]", today: date) -> list[Days]:
+def _list_valid_days(meaning: Meaning, match: "re.Match[str]", today: date) -> list[Days]:
     try:
         return list(meaning(match, today))
     except (ValueError, OverflowError):
         return []  # 31 February, or a thousand years ago: nothing was meant
 
 
-def _start(day: date, zone: tzinfo) -> int:
+def _compute_start(day: date, zone: tzinfo) -> int:
     moment = datetime(day.year, day.month, day.day, tzinfo=zone)
     return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-def _single(day: date) -> Iterator[Days]:
+def _yield_day(day: date) -> Iterator[Days]:
     yield day, day, 1.0
 
 
-def _whole_month(year: int, month: int, strength: float = 1.0) -> Days:
+def _build_month(year: int, month: int, strength: float = 1.0) -> Days:
     return date(year, month, 1), date(year, month, monthrange(year, month)[1]), strength
 
 
-def _month_number(match: "re.Match[str]") -> int:
+def _parse_month(match: "re.Match[str]") -> int:
     name = match["month"].lower()[:3]
     return next(i for i, month in enumerate(_MONTHS, start=1) if month.startswith(name))
 
 
-def _numbers(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    return _single(date(int(match["year"]), int(match["month"]), int(match["day"])))
+def _parse_numbers(match: "re.Match[str]", today: date) -> Iterator[Days]:
+    return _yield_day(date(int(match["year"]), int(match["month"]), int(match["day"])))
 
 
-def _either_order(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_either_order(match: "re.Match[str]", today: date) -> Iterator[Days]:
     """8/5/2023 is in May or in August, depending on who writes."""
     year, one, other = int(match["year"]), int(match["one"]), int(match["other"])
     for month, day in {(one, other), (other, one)}:
         if month <= 12 and day <= monthrange(year, month)[1]:
-            yield from _single(date(year, month, day))
+            yield from _yield_day(date(year, month, day))
 
 
-def _day_and_month(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    month, day, year = _month_number(match), int(match["day"]), match["year"]
+def _parse_day_and_month(match: "re.Match[str]", today: date) -> Iterator[Days]:
+    month, day, year = _parse_month(match), int(match["day"]), match["year"]
     if year:
-        yield from _single(date(int(year), month, day))
+        yield from _yield_day(date(int(year), month, day))
         return
     latest = today.year - ((month, day) > (today.month, today.day))
     for other in range(latest + 1, latest - YEARS_BACK, -1):
         if day <= monthrange(other, month)[1]:
             that_day = date(other, month, day)
-            yield that_day, that_day, 1.0 if other == latest else OTHER_YEAR
+            yield that_day, that_day, 1.0 if other == latest else OTHER_YEAR_STRENGTH
 
 
-def _month_of_year(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    yield _whole_month(int(match["year"]), _month_number(match))
+def _parse_month_of_year(match: "re.Match[str]", today: date) -> Iterator[Days]:
+    yield _build_month(int(match["year"]), _parse_month(match))
 
 
-def _month_of_any_year(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    month = _month_number(match)
+def _parse_month_alone(match: "re.Match[str]", today: date) -> Iterator[Days]:
+    month = _parse_month(match)
     which = match.groupdict().get("which", "").lower()
     latest = today.year - (month > today.month or (which == "last" and month == today.month))
-    yield _whole_month(latest, month)
+    yield _build_month(latest, month)
     if which not in ("last", "this"):
         for other in range(latest + 1, latest - YEARS_BACK, -1):
             if other != latest:
-                yield _whole_month(other, month, OTHER_YEAR)
+                yield _build_month(other, month, OTHER_YEAR_STRENGTH)
 
 
-def _year(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_year(match: "re.Match[str]", today: date) -> Iterator[Days]:
     year = int(match["year"])
     yield date(year, 1, 1), date(year, 12, 31), 1.0
 
 
-def _near_day(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_near_day(match: "re.Match[str]", today: date) -> Iterator[Days]:
     word = " ".join(match[0].lower().split())
     away = {"day before yesterday": -2, "yesterday": -1, "last night": -1, "tomorrow": 1}
-    return _single(today + timedelta(days=away.get(word, 0)))
+    return _yield_day(today + timedelta(days=away.get(word, 0)))
 
 
-def _ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
     """Exact for days; the longer the unit, the less exactly people count."""
-    fewest, most = _count(match["count"])
+    fewest, most = _parse_count(match["count"])
     unit = match["unit"].lower()
     if unit == "day":
         yield today - timedelta(days=most), today - timedelta(days=fewest), 1.0
         return
     around = {"week": 3, "month": 15, "year": 183}[unit]
     yield (
-        _back(today, unit, most) - timedelta(days=around),
-        min(_back(today, unit, fewest) + timedelta(days=around), today),
+        _subtract(today, unit, most) - timedelta(days=around),
+        min(_subtract(today, unit, fewest) + timedelta(days=around), today),
         1.0,
     )
 
 
-def _until_now(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_until_now(match: "re.Match[str]", today: date) -> Iterator[Days]:
     """The last three days, the past week."""
-    _, most = _count(match.groupdict().get("count", "one"))
-    yield _back(today, match["unit"].lower(), most), today, 1.0
+    _, most = _parse_count(match.groupdict().get("count", "one"))
+    yield _subtract(today, match["unit"].lower(), most), today, 1.0
 
 
-def _hours_ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_hours_ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
     yield today - _DAY, today, 1.0
 
 
-def _count(word: str) -> tuple[int, int]:
+def _parse_count(word: str) -> tuple[int, int]:
     word = word.lower()
     if "few" in word or word == "several":
         return 2, 6
@@ -209,7 +209,7 @@ def _count(word: str) -> tuple[int, int]:
     return exact, exact
 
 
-def _back(day: date, unit: str, count: int) -> date:
+def _subtract(day: date, unit: str, count: int) -> date:
     if unit in ("day", "week"):
         return day - timedelta(days=count * (7 if unit == "week" else 1))
     months = day.year * 12 + day.month - 1 - count * (12 if unit == "year" else 1)
@@ -217,7 +217,7 @@ def _back(day: date, unit: str, count: int) -> date:
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
-def _calendar(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_calendar(match: "re.Match[str]", today: date) -> Iterator[Days]:
     """Last week is from Monday to Sunday, this month to the month's end."""
     step = {"last": -1, "previous": -1, "this": 0, "next": 1}[match["which"].lower()]
     unit = match["unit"].lower()
@@ -225,23 +225,23 @@ def _calendar(match: "re.Match[str]", today: date) -> Iterator[Days]:
         monday = today + timedelta(weeks=step, days=-today.weekday())
         yield monday + timedelta(days=5 if unit == "weekend" else 0), monday + 6 * _DAY, 1.0
     elif unit == "month":
-        that_day = _back(today.replace(day=1), "month", -step)
-        yield _whole_month(that_day.year, that_day.month)
+        that_day = _subtract(today.replace(day=1), "month", -step)
+        yield _build_month(that_day.year, that_day.month)
     else:
         yield date(today.year + step, 1, 1), date(today.year + step, 12, 31), 1.0
 
 
-def _weekday(match: "re.Match[str]", today: date) -> Iterator[Days]:
+def _parse_weekday(match: "re.Match[str]", today: date) -> Iterator[Days]:
     which = (match["which"] or "").lower()
     passed = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if which == "next":
-        return _single(today + timedelta(days=7 - passed))
+        return _yield_day(today + timedelta(days=7 - passed))
     if which == "last" and passed == 0:
         passed = 7
-    return _single(today - timedelta(days=passed))
+    return _yield_day(today - timedelta(days=passed))
 
 
-def _pattern(expression: str, flags: int = re.IGNORECASE) -> "re.Pattern[str]":
+def _compile_pattern(expression: str, flags: int = re.IGNORECASE) -> "re.Pattern[str]":
     return compile_late(f"{_OPEN}{expression}{_CLOSE}", flags)
 
 
@@ -250,32 +250,51 @@ _SURE_MONTH = "|".join(m.capitalize() for m in _MONTHS if m not in ("march", "ma
 
 # The most specific first: what one has read, the next does not see.
 _PATTERNS: tuple[tuple["re.Pattern[str]", Meaning], ...] = (
-    (_pattern(r"(?P<year>\d{4})[-/](?P<month>\d\d?)[-/](?P<day>\d\d?)(?:T[\d:.]+Z?)?"), _numbers),
-    (_pattern(r"(?P<one>\d\d?)[/.](?P<other>\d\d?)[/.](?P<year>(?:19|20)\d\d)"), _either_order),
-    (_pattern(rf"{_DAY_OF_MONTH}\s+(?:of\s+)?{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?"), _day_and_month),
-    (_pattern(rf"{_MONTH}\s+(?:the\s+)?{_DAY_OF_MONTH}(?:,?\s+{_YEAR})?"), _day_and_month),
-    (_pattern(rf"{_MONTH},?\s+(?:of\s+)?{_YEAR}"), _month_of_year),
-    (_pattern(rf"{_COUNT}\s+{_UNIT}\s+ago"), _ago),
-    (_pattern(r"(?:an?|\d+|a few|few|several)\s+(?:hour|minute)s?\s+ago"), _hours_ago),
     (
-        _pattern(rf"(?:last|past|previous)\s+(?:{_COUNT}\s+)(?P<unit>day|week|month|year)s"),
-        _until_now,
-    ),
-    (_pattern(r"past\s+(?P<unit>day|week|month|year)"), _until_now),
-    (
-        _pattern(r"(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)"),
-        _calendar,
+        _compile_pattern(r"(?P<year>\d{4})[-/](?P<month>\d\d?)[-/](?P<day>\d\d?)(?:T[\d:.]+Z?)?"),
+        _parse_numbers,
     ),
     (
-        _pattern(r"day before yesterday|yesterday|last night|today|tonight|this morning|tomorrow"),
-        _near_day,
+        _compile_pattern(r"(?P<one>\d\d?)[/.](?P<other>\d\d?)[/.](?P<year>(?:19|20)\d\d)"),
+        _parse_either_order,
     ),
-    (_pattern(rf"(?:(?P<which>last|this|next)\s+)?{_WEEKDAY}"), _weekday),
+    (
+        _compile_pattern(rf"{_DAY_OF_MONTH}\s+(?:of\s+)?{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?"),
+        _parse_day_and_month,
+    ),
+    (
+        _compile_pattern(rf"{_MONTH}\s+(?:the\s+)?{_DAY_OF_MONTH}(?:,?\s+{_YEAR})?"),
+        _parse_day_and_month,
+    ),
+    (_compile_pattern(rf"{_MONTH},?\s+(?:of\s+)?{_YEAR}"), _parse_month_of_year),
+    (_compile_pattern(rf"{_COUNT}\s+{_UNIT}\s+ago"), _parse_ago),
+    (
+        _compile_pattern(r"(?:an?|\d+|a few|few|several)\s+(?:hour|minute)s?\s+ago"),
+        _parse_hours_ago,
+    ),
+    (
+        _compile_pattern(
+            rf"(?:last|past|previous)\s+(?:{_COUNT}\s+)(?P<unit>day|week|month|year)s"
+        ),
+        _parse_until_now,
+    ),
+    (_compile_pattern(r"past\s+(?P<unit>day|week|month|year)"), _parse_until_now),
+    (
+        _compile_pattern(r"(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)"),
+        _parse_calendar,
+    ),
+    (
+        _compile_pattern(
+            r"day before yesterday|yesterday|last night|today|tonight|this morning|tomorrow"
+        ),
+        _parse_near_day,
+    ),
+    (_compile_pattern(rf"(?:(?P<which>last|this|next)\s+)?{_WEEKDAY}"), _parse_weekday),
     # May and March are words too: they are months behind a word that says so, or capitalised
     # inside a sentence.
-    (_pattern(rf"(?:{_CUE}\s+)?(?P<which>last|this)\s+{_MONTH}"), _month_of_any_year),
-    (_pattern(rf"{_CUE}[\s-]+{_MONTH}"), _month_of_any_year),
-    (_pattern(rf"(?P<month>{_SURE_MONTH})", 0), _month_of_any_year),
-    (_pattern(r"(?<=[a-z,] )(?P<month>March|May)", 0), _month_of_any_year),
-    (_pattern(_YEAR), _year),
+    (_compile_pattern(rf"(?:{_CUE}\s+)?(?P<which>last|this)\s+{_MONTH}"), _parse_month_alone),
+    (_compile_pattern(rf"{_CUE}[\s-]+{_MONTH}"), _parse_month_alone),
+    (_compile_pattern(rf"(?P<month>{_SURE_MONTH})", 0), _parse_month_alone),
+    (_compile_pattern(r"(?<=[a-z,] )(?P<month>March|May)", 0), _parse_month_alone),
+    (_compile_pattern(_YEAR), _parse_year),
 )

@@ -10,31 +10,31 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.answers import Hops, beyond
+from everkept.core.answers import Hops, list_next_ids
 from everkept.core.ports import Embedder, RecordStore
-from everkept.core.records import Weights, Where
-from everkept.core.text import normalised
+from everkept.core.records import RecordFilter, Weights
+from everkept.core.text import compute_name_key
 from everkept.errors import ModelUnavailable
 from everkept.graph.entities import ENTITY
-from everkept.language.words import STOP_WORDS, Query, parse_query
+from everkept.language.words import STOP_WORDS, TypedQuery, parse_query
 from everkept.retrieval.candidates import (
     Key,
-    Question,
+    MeaningQuestion,
     Scores,
-    WordsFound,
-    by_meaning,
-    by_words,
-    embedded,
-    understood,
+    WordMatches,
+    embed_question,
+    find_by_meaning,
+    find_by_words,
+    parse_question,
 )
 from everkept.retrieval.profile import (
     Deadline,
     Fusion,
-    Notice,
-    Parts,
-    Place,
-    Profile,
-    Shares,
+    ScoreShares,
+    SearchNotice,
+    SearchPlace,
+    SearchProfile,
+    SignalWeights,
     Strategy,
     Tier,
 )
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RANK_CONSTANT = 60
-NARROWEST = 0.25  # between cosines; candidates of a large store are twice as far apart
+MIN_COSINE_RANGE = 0.25  # between cosines; candidates of a large store are twice as far apart
 # A cosine below a third of the best one says nothing, where that is between these two: texts that
 # have nothing in common lie around 0.05.
-FAR, FURTHEST = 1 / 3, (0.1, 0.2)
-SURE = 0.4  # cosine from which a text is about what was asked, in most cases
-SURE_BY_WORDS = 0.7  # where words were found, but the meaning is another
-STRETCH = 0.2  # of its half-life, for each time that a record was given out
-LONGEST_STRETCH = 5.0
+FAR_SHARE, FLOOR_COSINES = 1 / 3, (0.1, 0.2)
+SURE_COSINE = 0.4  # cosine from which a text is about what was asked, in most cases
+WORDS_CONFIDENCE = 0.7  # where words were found, but the meaning is another
+STRETCH_PER_ACCESS = 0.2  # of its half-life, for each time that a record was given out
+MAX_STRETCH = 5.0
 
 Column = Sequence[float | None]
 Columns = dict[str, list[float]]  # what each part adds to the score of each candidate
 
 
-class Signs(Value):
+class CandidateSignals(Value):
     """What speaks for each candidate; columns of equal length.
 
     None in a column means that there is no such sign: not found by words, or no vector yet. None
@@ -73,16 +73,18 @@ class Signs(Value):
     closeness: Sequence[float] | None = None
 
 
-def relevance(signs: Signs, parts: Parts, fusion: Fusion = "scores") -> Columns:
+def compute_relevance(
+    signs: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores"
+) -> Columns:
     """What each part adds to the relevance of each candidate; the sum is within 0 and 1.
 
     A part that nobody asked about takes nothing from the others.
     """
     if fusion == "ranks":
-        parts = Parts(keyword=0.5, meaning=0.5, author=0, date=0, neighbour=0, closeness=0)
-        keyword, meaning = by_rank(signs.keyword), by_rank(signs.cosine)
+        parts = SignalWeights(keyword=0.5, meaning=0.5, author=0, date=0, neighbour=0, closeness=0)
+        keyword, meaning = scale_by_rank(signs.keyword), scale_by_rank(signs.cosine)
     else:
-        keyword, meaning = by_best(signs.keyword), by_range(signs.cosine)
+        keyword, meaning = scale_by_best(signs.keyword), scale_by_range(signs.cosine)
     columns: dict[str, tuple[float, Column | None]] = {
         "keyword": (parts.keyword, keyword if any(keyword) else None),
         "meaning": (parts.meaning, meaning if any(meaning) else None),
@@ -100,26 +102,28 @@ def relevance(signs: Signs, parts: Parts, fusion: Fusion = "scores") -> Columns:
         return {"keyword": [0.0] * len(keyword)}
     if fusion == "scores" and "meaning" in found and "keyword" in found:
         _judge_by_words(found["keyword"], keyword, meaning, parts.meaning / whole)
-    lifted = _lifted(found, signs.neighbours, parts.neighbour)
-    sure = confidence(signs) if fusion == "scores" and parts.meaning else 1.0
+    lifted = _lift_by_neighbours(found, signs.neighbours, parts.neighbour)
+    sure = compute_confidence(signs) if fusion == "scores" and parts.meaning else 1.0
     return {name: [sure * value for value in column] for name, column in lifted.items()}
 
 
-def confidence(signs: Signs) -> float:
+def compute_confidence(signs: CandidateSignals) -> float:
     """How far the best candidate may be what was meant, 0 to 1: the order stays as it is, but
     where nothing is near in meaning, being the best of all counts for less."""
     known = [cosine for cosine in signs.cosine if cosine is not None]
     if not known or signs.closeness is not None:
         return 1.0
-    by_words = SURE_BY_WORDS if any(score is not None for score in signs.keyword) else 0.0
-    return min(max(max(known) / SURE, by_words, 0.0), 1.0)
+    by_words = WORDS_CONFIDENCE if any(score is not None for score in signs.keyword) else 0.0
+    return min(max(max(known) / SURE_COSINE, by_words, 0.0), 1.0)
 
 
-def spoken_for(signs: Signs, parts: Parts, least_meaning: float = 0.0) -> list[bool]:
+def mark_supported(
+    signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0
+) -> list[bool]:
     """For which candidates anything speaks that counts here: a word, a meaning that is not far,
     an author or a date that is asked about, the graph, or a candidate beside them for which
     something does."""
-    floor = max(_floor(signs.cosine), least_meaning)
+    floor = max(_compute_floor(signs.cosine), least_meaning)
     near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),
@@ -138,17 +142,17 @@ def spoken_for(signs: Signs, parts: Parts, least_meaning: float = 0.0) -> list[b
     ]
 
 
-def _floor(cosines: Column) -> float:
+def _compute_floor(cosines: Column) -> float:
     best = max((cosine for cosine in cosines if cosine is not None), default=0.0)
-    lowest, highest = FURTHEST
-    return min(max(FAR * best, lowest), highest)
+    lowest, highest = FLOOR_COSINES
+    return min(max(FAR_SHARE * best, lowest), highest)
 
 
-def totals(columns: Columns) -> list[float]:
+def sum_columns(columns: Columns) -> list[float]:
     return [sum(values) for values in zip(*columns.values(), strict=True)]
 
 
-def by_best(scores: Column) -> list[float | None]:
+def scale_by_best(scores: Column) -> list[float | None]:
     """Each score as a share of the best one."""
     best = max((score for score in scores if score is not None), default=0.0)
     if best <= 0:
@@ -156,7 +160,7 @@ def by_best(scores: Column) -> list[float | None]:
     return [None if score is None else max(score, 0.0) / best for score in scores]
 
 
-def by_range(scores: Column) -> list[float | None]:
+def scale_by_range(scores: Column) -> list[float | None]:
     """Each cosine as its place between the worst and the best one, 1 for the best.
 
     The range is at least NARROWEST wide, so that among a few texts that are all alike a hair's
@@ -166,11 +170,11 @@ def by_range(scores: Column) -> list[float | None]:
     if not known:
         return list(scores)
     high = max(known)
-    width = max(high - min(known), NARROWEST)
+    width = max(high - min(known), MIN_COSINE_RANGE)
     return [None if score is None else 1 - (high - score) / width for score in scores]
 
 
-def by_rank(scores: Column) -> list[float | None]:
+def scale_by_rank(scores: Column) -> list[float | None]:
     """Reciprocal ranks, 1 for the first; equal scores have equal ranks."""
     ordered = sorted((score for score in scores if score is not None), reverse=True)
     ranks = {score: rank for rank, score in reversed(list(enumerate(ordered)))}
@@ -187,32 +191,34 @@ def _judge_by_words(found: list[float], keyword: Column, meaning: Column, weight
             found[number] += weight * words
 
 
-def _lifted(found: Columns, neighbours: Sequence[Sequence[int]], share: float) -> Columns:
+def _lift_by_neighbours(
+    found: Columns, neighbours: Sequence[Sequence[int]], share: float
+) -> Columns:
     """Each with a share of its best neighbour; all scaled down where the best would pass 1."""
-    scores = totals(found)
+    scores = sum_columns(found)
     if share and any(neighbours):
         lifts = [share * max(scores[i] for i in beside) if beside else 0.0 for beside in neighbours]
         found = found | {"neighbour": lifts}
-        scores = totals(found)
+        scores = sum_columns(found)
     best = max(scores, default=0.0)
     if best <= 1:
         return found
     return {name: [value / best for value in column] for name, column in found.items()}
 
 
-def recency(age: float, half_life: float | None, accesses: int = 0) -> float:
+def compute_recency(age: float, half_life: float | None, accesses: int = 0) -> float:
     """1 for what is new, a half after a half-life (both in days), which use makes longer."""
     if half_life is None:
         return 1.0
-    stretched = half_life * min(1 + STRETCH * accesses, LONGEST_STRETCH)
+    stretched = half_life * min(1 + STRETCH_PER_ACCESS * accesses, MAX_STRETCH)
     return 0.5 ** (max(age, 0.0) / stretched)
 
 
-def mixed(
+def mix_scores(
     relevant: Columns,
     importance: Sequence[float],
     recent: Sequence[float],
-    shares: Shares,
+    shares: ScoreShares,
     factors: Mapping[str, Sequence[float]],
 ) -> Columns:
     """What makes up each score: the parts of relevance, importance, recency, what factors take."""
@@ -224,15 +230,17 @@ def mixed(
     if shares.recency:
         columns["recency"] = [shares.recency * value for value in recent]
     for name, factor in factors.items():
-        scores = totals(columns)
+        scores = sum_columns(columns)
         columns[name] = [score * (f - 1) for score, f in zip(scores, factor, strict=True)]
     return columns
 
 
-NOT_BY_GRAPH = "The query names no entity with anything linked to it; found by words and meaning."
-ALSO = 50  # of the best by words whose meaning is compared, however far it is
-LEFT_FOR_NEARNESS = 0.25  # of the time, when a word query or the model takes long
-NO_MEANING = "Meaning search is switched off; found by words."
+NO_GRAPH_NOTICE = (
+    "The query names no entity with anything linked to it; found by words and meaning."
+)
+COMPARED_BY_WORDS = 50  # of the best by words whose meaning is compared, however far it is
+NEARNESS_TIME_SHARE = 0.25  # of the time, when a word query or the model takes long
+NO_MEANING_NOTICE = "Meaning search is switched off; found by words."
 
 
 class Evidence(Value, frozen=False):
@@ -245,25 +253,25 @@ class Evidence(Value, frozen=False):
     authors: frozenset[str] = frozenset()
     tier: Tier | None = None
     late: list[str] = field(default_factory=list[str])
-    notices: list[Notice] = field(default_factory=list[Notice])
+    notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
 
 
-async def gathered(
-    places: Sequence[Place],
-    query: Query,
-    profile: Profile,
+async def gather_evidence(
+    places: Sequence[SearchPlace],
+    query: TypedQuery,
+    profile: SearchProfile,
     embedder: Embedder | None,
     deadline: Deadline,
 ) -> Evidence:
     """Embedding the query takes the longest, so that the words are looked up meanwhile."""
     evidence = Evidence(profile.strategy)
     if profile.strategy == "keyword":
-        _take_words(evidence, await deadline.one(by_words(places, query, profile)))
+        _take_words(evidence, await deadline.run(find_by_words(places, query, profile)))
         return evidence
     if profile.strategy == "graph":
-        places = await _around_entities(places, query, evidence, deadline)
-    asked = _Asked(query.text)
-    vector = await _both_legs(evidence, asked, places, query, profile, embedder, deadline)
+        places = await _narrow_to_graph(places, query, evidence, deadline)
+    asked = _MeaningQuery(query.text)
+    vector = await _run_both(evidence, asked, places, query, profile, embedder, deadline)
     evidence.authors = asked.question.authors
     if embedder is not None and vector is not None:
         await _take_meaning(evidence, places, embedder.name, vector, deadline)
@@ -272,59 +280,59 @@ async def gathered(
     return evidence
 
 
-class _Asked:
+class _MeaningQuery:
     """The question, read as soon as the stores have said who their authors are."""
 
     def __init__(self, text: str) -> None:
-        self.question = Question(text)
+        self.question = MeaningQuestion(text)
 
-    async def understand(self, places: Sequence[Place]) -> None:
-        self.question = await understood(places, self.question.text)
+    async def understand(self, places: Sequence[SearchPlace]) -> None:
+        self.question = await parse_question(places, self.question.text)
 
     async def embed(
-        self, places: Sequence[Place], embedder: Embedder
+        self, places: Sequence[SearchPlace], embedder: Embedder
     ) -> "NDArray[np.float32] | ModelUnavailable":
         await self.understand(places)
-        return await embedded(embedder, self.question.text)
+        return await embed_question(embedder, self.question.text)
 
 
-async def _both_legs(
+async def _run_both(
     evidence: Evidence,
-    asked: _Asked,
-    places: Sequence[Place],
-    query: Query,
-    profile: Profile,
+    asked: _MeaningQuery,
+    places: Sequence[SearchPlace],
+    query: TypedQuery,
+    profile: SearchProfile,
     embedder: Embedder | None,
     deadline: Deadline,
 ) -> "NDArray[np.float32] | None":
     """Takes what the words find, where they are wanted, and gives the vector of the question."""
-    soon = deadline.sooner(LEFT_FOR_NEARNESS)
+    soon = deadline.with_reserve(NEARNESS_TIME_SHARE)
     if embedder is None:
-        await soon.one(asked.understand(places))
+        await soon.run(asked.understand(places))
         if profile.strategy == "vector":
-            evidence.notices.append(Notice("partial_results", NO_MEANING))
+            evidence.notices.append(SearchNotice("partial_results", NO_MEANING_NOTICE))
     elif profile.strategy == "vector":
-        vector = _vector(evidence, await soon.one(asked.embed(places, embedder)))
+        vector = _take_vector(evidence, await soon.run(asked.embed(places, embedder)))
         if vector is not None:
             return vector
     else:
-        answer, words = await soon.both(
-            asked.embed(places, embedder), by_words(places, query, profile)
+        answer, words = await soon.run_both(
+            asked.embed(places, embedder), find_by_words(places, query, profile)
         )
         _take_words(evidence, words)
-        return _vector(evidence, answer)
-    _take_words(evidence, await deadline.one(by_words(places, query, profile)))
+        return _take_vector(evidence, answer)
+    _take_words(evidence, await deadline.run(find_by_words(places, query, profile)))
     return None
 
 
-async def _around_entities(
-    places: Sequence[Place], query: Query, evidence: Evidence, deadline: Deadline
-) -> Sequence[Place]:
+async def _narrow_to_graph(
+    places: Sequence[SearchPlace], query: TypedQuery, evidence: Evidence, deadline: Deadline
+) -> Sequence[SearchPlace]:
     """The places narrowed to what the graph leads to, or as they are when it leads nowhere."""
-    found = await deadline.one(closeness(places, query.text))
+    found = await deadline.run(compute_closeness(places, query.text))
     if not found:
         evidence.strategy = "hybrid"
-        evidence.notices.append(Notice("no_entities", NOT_BY_GRAPH))
+        evidence.notices.append(SearchNotice("no_entities", NO_GRAPH_NOTICE))
         return places
     evidence.closeness = found
     return [
@@ -333,7 +341,7 @@ async def _around_entities(
     ]
 
 
-def _take_words(evidence: Evidence, found: WordsFound | None) -> None:
+def _take_words(evidence: Evidence, found: WordMatches | None) -> None:
     if found is None:
         evidence.late.append("words")
     else:
@@ -342,109 +350,111 @@ def _take_words(evidence: Evidence, found: WordsFound | None) -> None:
 
 async def _take_meaning(
     evidence: Evidence,
-    places: Sequence[Place],
+    places: Sequence[SearchPlace],
     model: str,
     vector: "NDArray[np.float32]",
     deadline: Deadline,
 ) -> None:
-    best = islice(evidence.words, ALSO)  # what stands behind them in words is near, or no use
+    best = islice(
+        evidence.words, COMPARED_BY_WORDS
+    )  # what stands behind them in words is near, or no use
     also = dict.fromkeys([*best, *evidence.closeness])
-    found = await deadline.one(by_meaning(places, model, vector, also))
+    found = await deadline.run(find_by_meaning(places, model, vector, also))
     if found is None:
         evidence.late.append("meaning")
     else:
         evidence.cosines = found
 
 
-def _vector(
+def _take_vector(
     evidence: Evidence, answer: "NDArray[np.float32] | ModelUnavailable | None"
 ) -> "NDArray[np.float32] | None":
     if isinstance(answer, ModelUnavailable):
         reason = answer.message.rstrip(".")
         message = f"Meaning search is unavailable ({reason}); found by words."
-        evidence.notices.append(Notice("partial_results", message))
+        evidence.notices.append(SearchNotice("partial_results", message))
         return None
     if answer is None:
         evidence.late.append("meaning")
     return answer
 
 
-HOPS = 2  # from a named entity to the entities whose records count
-LONGEST_NAME = 6  # words
-LONGEST_READ = 2_000  # characters of the query
-BY_WORD = 5  # entities that are taken where no name stands in the query as it is
-FRONTIER = 100  # entities of one hop that are gone on from
-LINKS = 2_000  # followed at each hop
-NEAREST = 200  # records that are weighed
-RELATED = Hops(HOPS, sources=(ENTITY,), width=FRONTIER, limit=LINKS)
+MAX_HOPS = 2  # from a named entity to the entities whose records count
+MAX_NAME_WORDS = 6  # words
+MAX_QUERY_CHARACTERS = 2_000  # characters of the query
+MAX_ENTITIES_BY_WORD = 5  # entities that are taken where no name stands in the query as it is
+MAX_FRONTIER_ENTITIES = 100  # entities of one hop that are gone on from
+MAX_HOP_LINKS = 2_000  # followed at each hop
+MAX_NEAREST_RECORDS = 200  # records that are weighed
+RELATED_HOPS = Hops(MAX_HOPS, sources=(ENTITY,), width=MAX_FRONTIER_ENTITIES, limit=MAX_HOP_LINKS)
 
 _WORD = re.compile(r"[^\s,;?!()]+")
 _QUOTED = re.compile(r"[\"“„`']([^\"”“`']{1,200})[\"”“`']")
 _NAMES_ALONE = Weights(name=1.0, text=0.0, context=0.0)
 
 
-async def closeness(places: Sequence[Place], query: str) -> dict[Key, float] | None:
+async def compute_closeness(places: Sequence[SearchPlace], query: str) -> dict[Key, float] | None:
     """How near each record is to an entity of the query: 1 at the entity, less with every hop.
 
     None when the query names no entity.
     """
-    named = await asyncio.gather(*(_named(place.store, query) for place in places))
+    named = await asyncio.gather(*(_find_named(place.store, query) for place in places))
     if not any(named):
         return None
     found = await asyncio.gather(
-        *(_around(place, entities) for place, entities in zip(places, named, strict=True))
+        *(_find_around(place, entities) for place, entities in zip(places, named, strict=True))
     )
     return {(i, key): value for i, near in enumerate(found) for key, value in near.items()}
 
 
-async def _named(store: RecordStore, query: str) -> list[str]:
+async def _find_named(store: RecordStore, query: str) -> list[str]:
     """The ids of entities whose names stand in the query, else of those that share a word."""
-    keys = tuple(_possible_names(query))
-    exact = await store.scan(Where(kinds=(ENTITY,), name_keys=keys)) if keys else []
+    keys = tuple(_list_possible_names(query))
+    exact = await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=keys)) if keys else []
     if exact:
         return [record.id for record in exact]
-    words = parse_query(query[:LONGEST_READ]).any_term()
+    words = parse_query(query[:MAX_QUERY_CHARACTERS]).build_any_query()
     if words is None:
         return []
-    where = Where(kinds=(ENTITY,))
-    matches = await store.match(words, where, _NAMES_ALONE, BY_WORD)
+    where = RecordFilter(kinds=(ENTITY,))
+    matches = await store.match(words, where, _NAMES_ALONE, MAX_ENTITIES_BY_WORD)
     return [match.id for match in matches if match.score > 0]
 
 
-def _possible_names(query: str) -> list[str]:
+def _list_possible_names(query: str) -> list[str]:
     """Every row of words that may be a name, as names are compared."""
-    text = query[:LONGEST_READ]
+    text = query[:MAX_QUERY_CHARACTERS]
     words = [word.strip(".:'’\"“”`") for word in _WORD.findall(text)]
     words = [word.removesuffix("'s").removesuffix("’s") for word in words if word]
     rows = [
         " ".join(words[start : start + size])
         for start in range(len(words))
-        for size in range(1, min(LONGEST_NAME, len(words) - start) + 1)
+        for size in range(1, min(MAX_NAME_WORDS, len(words) - start) + 1)
     ]
-    names = (normalised(row) for row in (*_QUOTED.findall(text), *rows))
+    names = (compute_name_key(row) for row in (*_QUOTED.findall(text), *rows))
     return [name for name in dict.fromkeys(names) if name and name not in STOP_WORDS]
 
 
-async def _around(place: Place, entities: Sequence[str]) -> dict[str, float]:
+async def _find_around(place: SearchPlace, entities: Sequence[str]) -> dict[str, float]:
     """The newest records about what is nearest, as many as one search can weigh."""
     store, kinds = place.store, place.where.kinds
     near: dict[str, float] = {}
 
     async def meet(edge: Sequence[str], hop: int) -> bool:
         """Whether there is room for more."""
-        about = await store.links(edge, direction="in", sources=kinds, limit=LINKS)
+        about = await store.find_links(edge, direction="in", sources=kinds, limit=MAX_HOP_LINKS)
         for link in reversed(about):
             near.setdefault(link.source, 1 / (1 + hop))
-        return len(near) < NEAREST
+        return len(near) < MAX_NEAREST_RECORDS
 
     if entities and await meet(entities, 0):
         seen = set(entities)
-        for hop, links in enumerate(await store.walk(entities, RELATED), 1):
-            edge = beyond(links, seen, FRONTIER)
+        for hop, links in enumerate(await store.walk(entities, RELATED_HOPS), 1):
+            edge = list_next_ids(links, seen, MAX_FRONTIER_ENTITIES)
             if not edge or not await meet(edge, hop):
                 break
             seen.update(edge)
-    nearest = tuple(islice(near, NEAREST))
+    nearest = tuple(islice(near, MAX_NEAREST_RECORDS))
     kept = replace(place.where, ids=nearest)
     allowed = {record.id for record in await store.scan(kept)} if near else set[str]()
     return {record_id: near[record_id] for record_id in nearest if record_id in allowed}

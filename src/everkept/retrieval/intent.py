@@ -7,30 +7,30 @@ from typing import Literal, cast
 from everkept.core.answers import SearchType
 from everkept.language.code_names import (
     CALL,
+    CASED_NAME,
+    DECLARED_NAMES,
     FILE,
     IDENTIFIER,
-    NAMED,
     QUALIFIED,
     QUOTED,
     URL,
-    WRITTEN,
     is_file,
     is_name,
     is_product,
 )
-from everkept.language.telling_words import ASKING, EMPTY
+from everkept.language.telling_words import ASKING_WORDS, EMPTY_WORDS
 from everkept.language.words import STOP_WORDS
 from everkept.patterns import compile_late
-from everkept.retrieval.dates import said
+from everkept.retrieval.dates import find_date_phrases
 from everkept.values import Value
 
 PrimaryIntent = Literal[
     "find_code", "recall_discussion", "trace_dependencies", "understand_structure"
 ]
 
-UNSURE = 0.5
-SURE = 0.8  # where the question has a form that says what it is after
-WAYS: dict[PrimaryIntent, tuple[SearchType, ...]] = {
+UNSURE_CONFIDENCE = 0.5
+SURE_CONFIDENCE = 0.8  # where the question has a form that says what it is after
+SEARCH_TYPES: dict[PrimaryIntent, tuple[SearchType, ...]] = {
     "find_code": ("semantic", "keyword"),
     "recall_discussion": ("semantic",),
     "trace_dependencies": ("graph", "semantic"),
@@ -38,7 +38,7 @@ WAYS: dict[PrimaryIntent, tuple[SearchType, ...]] = {
 }
 
 
-class Entities(Value):
+class QuestionEntities(Value):
     """What a question speaks of, each as it was typed, in the order of the question."""
 
     functions: tuple[str, ...] = ()
@@ -47,32 +47,34 @@ class Entities(Value):
     time_references: tuple[str, ...] = ()
 
 
-class Intent(Value):
+class QuestionIntent(Value):
     """What a question is taken for."""
 
     primary_intent: PrimaryIntent
     search_types: tuple[SearchType, ...]
-    entities: Entities
+    entities: QuestionEntities
     confidence: float
 
 
-def analysed(query: str) -> Intent:
+def analyze_question(query: str) -> QuestionIntent:
     """Reads the question; any text has an intent, and none is an error.
 
     What the question begins with says what it is after: of several forms in it the first counts.
     """
-    text = query[:LONGEST_READ].replace("’", "'")
-    found = min(_forms(text), key=lambda form: (form.start, form.row), default=None)
+    text = query[:MAX_CHARACTERS].replace("’", "'")
+    found = min(_find_forms(text), key=lambda form: (form.start, form.row), default=None)
     if found is not None:
-        entities = mentioned(text, found.name, (found.start, found.end))
-        return Intent(found.intent, WAYS[found.intent], entities, SURE)
-    entities = mentioned(text)
-    if _is_names_alone(text, entities):
-        return Intent("find_code", WAYS["find_code"], entities, SURE)
-    return Intent("recall_discussion", WAYS["recall_discussion"], entities, UNSURE)
+        entities = find_mentions(text, found.name, (found.start, found.end))
+        return QuestionIntent(found.intent, SEARCH_TYPES[found.intent], entities, SURE_CONFIDENCE)
+    entities = find_mentions(text)
+    if _has_only_names(text, entities):
+        return QuestionIntent("find_code", SEARCH_TYPES["find_code"], entities, SURE_CONFIDENCE)
+    return QuestionIntent(
+        "recall_discussion", SEARCH_TYPES["recall_discussion"], entities, UNSURE_CONFIDENCE
+    )
 
 
-class _Form(Value):
+class _FoundForm(Value):
     """A form of question that a text has, and where it stands."""
 
     intent: PrimaryIntent
@@ -82,22 +84,22 @@ class _Form(Value):
     name: str | None
 
 
-def _forms(text: str) -> Iterator[_Form]:
-    from everkept.language.question_forms import question_forms
+def _find_forms(text: str) -> Iterator[_FoundForm]:
+    from everkept.language.question_forms import list_question_forms
 
-    for row, (intent, pattern) in enumerate(question_forms()):
+    for row, (intent, pattern) in enumerate(list_question_forms()):
         if match := pattern.search(text):
             name = match.groupdict().get("name")
-            if name is not None and not _may_be_code(name):
+            if name is not None and not _can_be_code(name):
                 name = None
-            yield _Form(cast(PrimaryIntent, intent), match.start(), match.end(), row, name)
+            yield _FoundForm(cast(PrimaryIntent, intent), match.start(), match.end(), row, name)
 
 
-def _may_be_code(name: str) -> bool:
+def _can_be_code(name: str) -> bool:
     return name.lower() not in STOP_WORDS and name.lower() not in _NEVER_CODE
 
 
-def _is_names_alone(text: str, entities: Entities) -> bool:
+def _has_only_names(text: str, entities: QuestionEntities) -> bool:
     """Names of code and nothing else, as one would type them into any search box.
 
     Who names an error is after what was said about it.
@@ -118,39 +120,41 @@ _ERROR = compile_late(r"(?:Error|Exception|Warning)$")
 _LETTERS = compile_late(r"[^\W_]+")
 
 
-LONGEST_READ = 2_000  # characters; what comes after was pasted, and says no more
-MOST = 10  # of each sort
-LONGEST_PHRASE = 4  # words of a concept that nobody put into quotes
+MAX_CHARACTERS = 2_000  # characters; what comes after was pasted, and says no more
+MAX_MENTIONS = 10  # of each sort
+MAX_PHRASE_WORDS = 4  # words of a concept that nobody put into quotes
 
 
-def mentioned(text: str, name: str | None = None, asking: tuple[int, int] = (0, 0)) -> Entities:
+def find_mentions(
+    text: str, name: str | None = None, asking: tuple[int, int] = (0, 0)
+) -> QuestionEntities:
     """What the text mentions. `name` is a plain word that is known to be one of code; between the
     two places of `asking` stands what is wanted, whose words are no concepts."""
-    reading = _Reading(text[:LONGEST_READ])
+    reading = _TextParts(text[:MAX_CHARACTERS])
     reading.drop(URL)
-    quoted = reading.quoted()
-    files = [*quoted.files, *reading.files()]
-    times = reading.times()
-    functions = [*quoted.functions, *reading.functions()]
+    quoted = reading.take_quoted()
+    files = [*quoted.files, *reading.take_files()]
+    times = reading.take_times()
+    functions = [*quoted.functions, *reading.take_functions()]
     if name is not None and name.lower() not in (known.lower() for known in (*functions, *files)):
         functions.append(name)
     spoken_of = {word.lower() for word in (*functions, *files)}
-    left = (*quoted.concepts, *reading.concepts(asking, spoken_of))
+    left = (*quoted.concepts, *reading.take_concepts(asking, spoken_of))
     concepts = [concept for concept in left if concept.lower() not in spoken_of]
-    return Entities(
-        functions=_some(functions, text),
-        files=_some(files, text),
-        concepts=_some(concepts, text),
-        time_references=times[:MOST],
+    return QuestionEntities(
+        functions=_list_distinct(functions, text),
+        files=_list_distinct(files, text),
+        concepts=_list_distinct(concepts, text),
+        time_references=times[:MAX_MENTIONS],
     )
 
 
-def _some(found: list[str], text: str) -> tuple[str, ...]:
+def _list_distinct(found: list[str], text: str) -> tuple[str, ...]:
     """Each once, whatever its case, where it first stands in the text."""
     once: dict[str, str] = {}
     for each in found:
         once.setdefault(each.lower(), each)
-    return tuple(sorted(once.values(), key=text.find)[:MOST])
+    return tuple(sorted(once.values(), key=text.find)[:MAX_MENTIONS])
 
 
 _ADJECTIVES = "abstract arrow async base generic helper lambda parent pure static whole"
@@ -159,20 +163,20 @@ _WORD = compile_late(r"[^\W_]+(?:[-'’+#.][^\W_]+)*(?:\+\+|#)?")
 _BREAK = compile_late(r"[^\s\w'’-]|\|")
 
 
-class _Reading:
+class _TextParts:
     """A text of which each part is read once: what is taken is seen by no later question."""
 
     def __init__(self, text: str) -> None:
         self._left = text
 
     def drop(self, pattern: "re.Pattern[str]") -> None:
-        self._taken(pattern, lambda _: True)
+        self._take(pattern, lambda _: True)
 
-    def quoted(self) -> Entities:
+    def take_quoted(self) -> QuestionEntities:
         """What stands in quotes: a file, a name of code, or else a concept as a whole."""
         found: list[str] = []
         ticked: set[str] = set()
-        for match in self._taken(QUOTED, lambda _: True):
+        for match in self._take(QUOTED, lambda _: True):
             inner = next(group for group in match.groups() if group is not None).strip()
             found.append(inner)
             if match[1] is not None:
@@ -186,44 +190,44 @@ class _Reading:
         ]
         left = [each for each in found if each not in files and each not in names]
         concepts = [each for each in left if any(sign.isalnum() for sign in each)]
-        return Entities(tuple(map(_bare, names)), tuple(files), tuple(concepts))
+        return QuestionEntities(tuple(map(_strip_call, names)), tuple(files), tuple(concepts))
 
-    def files(self) -> list[str]:
-        return [m[0] for m in self._taken(FILE, lambda m: not is_product(m[0]))]
+    def take_files(self) -> list[str]:
+        return [m[0] for m in self._take(FILE, lambda m: not is_product(m[0]))]
 
-    def times(self) -> tuple[str, ...]:
-        found = said(self._left)
+    def take_times(self) -> tuple[str, ...]:
+        found = find_date_phrases(self._left)
         for words in found:
             self._left = self._left.replace(words, "|" * len(words), 1)
         return found
 
-    def functions(self) -> list[str]:
+    def take_functions(self) -> list[str]:
         found = [
             match[0]
-            for pattern in (CALL, QUALIFIED, WRITTEN)
-            for match in self._taken(pattern, lambda m: not is_product(m[0]))
+            for pattern in (CALL, QUALIFIED, CASED_NAME)
+            for match in self._take(pattern, lambda m: not is_product(m[0]))
         ]
-        for pattern in NAMED:
-            found += [match["name"] for match in self._taken(pattern, _is_named)]
-        return [_bare(each) for each in found]
+        for pattern in DECLARED_NAMES:
+            found += [match["name"] for match in self._take(pattern, _is_named)]
+        return [_strip_call(each) for each in found]
 
-    def concepts(self, asking: tuple[int, int], spoken_of: Set[str]) -> list[str]:
+    def take_concepts(self, asking: tuple[int, int], spoken_of: Set[str]) -> list[str]:
         """Telling words, in phrases where they stand side by side."""
         phrases: list[list[str]] = [[]]
         end = 0
         for match in _WORD.finditer(self._left):
             word = match[0]
-            asks = asking[0] <= match.start() < asking[1] and word.lower() in ASKING
-            tells = _tells(word) and not asks and word.lower() not in spoken_of
+            asks = asking[0] <= match.start() < asking[1] and word.lower() in ASKING_WORDS
+            tells = _is_telling(word) and not asks and word.lower() not in spoken_of
             is_apart = _BREAK.search(self._left, end, match.start()) is not None
-            if is_apart or not tells or len(phrases[-1]) == LONGEST_PHRASE:
+            if is_apart or not tells or len(phrases[-1]) == MAX_PHRASE_WORDS:
                 phrases.append([])
             if tells:
                 phrases[-1].append(word)
             end = match.end()
         return [" ".join(words) for words in phrases if words]
 
-    def _taken(
+    def _take(
         self, pattern: "re.Pattern[str]", is_meant: Callable[["re.Match[str]"], bool]
     ) -> list["re.Match[str]"]:
         found = [match for match in pattern.finditer(self._left) if is_meant(match)]
@@ -233,15 +237,15 @@ class _Reading:
         return found
 
 
-def _bare(name: str) -> str:
+def _strip_call(name: str) -> str:
     return name.partition("(")[0]
 
 
 def _is_named(match: "re.Match[str]") -> bool:
-    return _tells(match["name"]) and match["name"].lower() not in _NO_NAMES
+    return _is_telling(match["name"]) and match["name"].lower() not in _NO_NAMES
 
 
-def _tells(word: str) -> bool:
+def _is_telling(word: str) -> bool:
     lowered = word.lower().replace("’", "'").removesuffix("'s")
     plain = lowered.replace("'", "")
-    return len(plain) > 1 and not (plain in STOP_WORDS or plain in EMPTY)
+    return len(plain) > 1 and not (plain in STOP_WORDS or plain in EMPTY_WORDS)

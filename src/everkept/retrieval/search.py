@@ -4,60 +4,60 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
-from everkept.core.answers import cursor_of, position_of
-from everkept.core.ports import Access, Embedder
+from everkept.core.answers import decode_cursor, encode_cursor
+from everkept.core.ports import AccessCount, Embedder
 from everkept.core.records import Record
 from everkept.errors import InvalidInput
-from everkept.language.words import Query, parse_query
+from everkept.language.words import TypedQuery, parse_query
 from everkept.retrieval.candidates import (
-    LATE,
-    Beyond,
+    LATE_PART,
     Key,
     Scores,
-    beyond,
-    by_tiers,
-    is_as_it_was,
-    judged,
+    UnindexedRecords,
+    is_unchanged_since,
+    read_unindexed,
+    score_by_words,
+    search_by_tiers,
 )
-from everkept.retrieval.dates import fit, spans
+from everkept.retrieval.dates import compute_fit, find_spans
 from everkept.retrieval.evidence import (
+    CandidateSignals,
     Columns,
     Evidence,
-    Signs,
-    gathered,
-    mixed,
-    recency,
-    relevance,
-    spoken_for,
-    totals,
+    compute_recency,
+    compute_relevance,
+    gather_evidence,
+    mark_supported,
+    mix_scores,
+    sum_columns,
 )
 from everkept.retrieval.profile import (
     Deadline,
-    Found,
-    Hit,
-    Notice,
-    Parts,
-    Place,
-    Profile,
+    SearchHit,
+    SearchNotice,
+    SearchPage,
+    SearchPlace,
+    SearchProfile,
+    SignalWeights,
     Strategy,
 )
 from everkept.values import Value, replace
 
-Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, Access]]]
+Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, AccessCount]]]
 
 # What a facet leaves of a score.
-FACTORS = {"superseded": ("superseded_by", 0.5), "consolidated": ("consolidated", 0.8)}
+SCORE_FACTORS = {"superseded": ("superseded_by", 0.5), "consolidated": ("consolidated", 0.8)}
 UNKNOWN_IMPORTANCE = 0.5
-LOADED = 128  # candidates whose records are read
-KEYWORD_ALONE = Parts(keyword=1, meaning=0, author=0, date=0, neighbour=0, closeness=0)
-MEANING_ALONE = Parts(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
+MAX_LOADED_RECORDS = 128  # candidates whose records are read
+KEYWORD_WEIGHTS = SignalWeights(keyword=1, meaning=0, author=0, date=0, neighbour=0, closeness=0)
+MEANING_WEIGHTS = SignalWeights(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
 
-_DAY = 86_400 * 1_000_000
+_DAY_MICROSECONDS = 86_400 * 1_000_000
 _BREADTH = {"session": 0, "project": 1, "user": 2}
 _RANKED = "ranked"
 
 
-class Circumstances(Value):
+class RankingContext(Value):
     """What a ranked search takes into account besides the query."""
 
     embedder: Embedder | None = None
@@ -69,9 +69,9 @@ class Circumstances(Value):
 
 
 async def search(
-    places: Sequence[Place],
+    places: Sequence[SearchPlace],
     query: str,
-    profile: Profile,
+    profile: SearchProfile,
     *,
     limit: int,
     cursor: str | None = None,
@@ -81,7 +81,7 @@ async def search(
     as_of: int | None = None,
     time_limit: float | None = None,
     accesses: Accesses | None = None,
-) -> Found:
+) -> SearchPage:
     """The best records of all places for what someone typed; no text is an error.
 
     `now` and `zone` are those of whoever asks: dates in words and fading count from there. With
@@ -90,57 +90,60 @@ async def search(
     were given out.
     """
     if profile.reading == "tiers":
-        return await by_tiers(places, query, profile, limit, cursor)
-    around = Circumstances(embedder, now, zone, as_of, time_limit, accesses)
-    return await by_rank(places, query, profile, around, limit, cursor)
+        return await search_by_tiers(places, query, profile, limit, cursor)
+    around = RankingContext(embedder, now, zone, as_of, time_limit, accesses)
+    return await search_by_rank(places, query, profile, around, limit, cursor)
 
 
-async def by_rank(
-    places: Sequence[Place],
+async def search_by_rank(
+    places: Sequence[SearchPlace],
     text: str,
-    profile: Profile,
-    around: Circumstances,
+    profile: SearchProfile,
+    around: RankingContext,
     limit: int,
     cursor: str | None,
-) -> Found:
+) -> SearchPage:
     """The best of all places, best first. What is past the candidates of a leg has no page."""
-    offset = _offset(cursor)
+    offset = _parse_offset(cursor)
     query = parse_query(text)
     if not query.text:
-        return Found([])
-    deadline = Deadline.within(around.time_limit)
-    places = [_settled(place, profile, around.as_of) for place in places]
-    unindexed = await beyond(places, around.as_of, deadline)
-    evidence = await gathered(places, query, profile, around.embedder, deadline)
-    pool = await _pool(places, evidence, unindexed, profile, offset + limit)
-    pool = {key: pool[key] for key in pool if is_as_it_was(pool[key], around.as_of)}
+        return SearchPage([])
+    deadline = Deadline.from_seconds(around.time_limit)
+    places = [_narrow_place(place, profile, around.as_of) for place in places]
+    unindexed = await read_unindexed(places, around.as_of, deadline)
+    evidence = await gather_evidence(places, query, profile, around.embedder, deadline)
+    pool = await _load_pool(places, evidence, unindexed, profile, offset + limit)
+    pool = {key: pool[key] for key in pool if is_unchanged_since(pool[key], around.as_of)}
     if not unindexed.is_whole:
-        evidence.late.append(LATE)
+        evidence.late.append(LATE_PART)
     if unindexed.records:
-        await _judge(places, query, evidence, pool, unindexed, deadline)
-    pool = _each_once(pool)
+        await _score_by_words(places, query, evidence, pool, unindexed, deadline)
+    pool = _remove_duplicates(pool)
     end = offset + limit
-    hits, total = await _best(query, profile, around, evidence, pool, slice(offset, end))
-    return Found(
+    hits, total = await _select_best(query, profile, around, evidence, pool, slice(offset, end))
+    return SearchPage(
         hits,
         total,
         evidence.strategy,
         evidence.tier,
-        cursor_of(_RANKED, end) if total > end else None,
-        [*evidence.notices, *_lateness(evidence.late, around.time_limit, found=total > 0)],
+        encode_cursor(_RANKED, end) if total > end else None,
+        [
+            *evidence.notices,
+            *_build_late_notices(evidence.late, around.time_limit, found=total > 0),
+        ],
     )
 
 
-def _offset(cursor: str | None) -> int:
+def _parse_offset(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    name, offset = position_of(cursor, str, int)
+    name, offset = decode_cursor(cursor, str, int)
     if name != _RANKED or offset < 0:
         raise InvalidInput("`cursor` leads nowhere.", argument="cursor", value=cursor)
     return offset
 
 
-def _settled(place: Place, profile: Profile, as_of: int | None) -> Place:
+def _narrow_place(place: SearchPlace, profile: SearchProfile, as_of: int | None) -> SearchPlace:
     where = profile.narrow(place.where)
     if as_of is not None:
         known = min(as_of, as_of if where.created_before is None else where.created_before)
@@ -148,11 +151,11 @@ def _settled(place: Place, profile: Profile, as_of: int | None) -> Place:
     return replace(place, where=where)
 
 
-async def _pool(
-    places: Sequence[Place],
+async def _load_pool(
+    places: Sequence[SearchPlace],
     evidence: Evidence,
-    unindexed: Beyond,
-    profile: Profile,
+    unindexed: UnindexedRecords,
+    profile: SearchProfile,
     needed: int,
 ) -> dict[Key, Record]:
     """The records behind what was found, as they are asked about."""
@@ -161,10 +164,12 @@ async def _pool(
     found = evidence.words.keys() | evidence.cosines.keys() | evidence.closeness.keys()
     wanted: list[list[str]] = [[] for _ in places]
     indexed = found - unindexed.hidden
-    for number, record_id in _promising(indexed, evidence, profile, max(LOADED, 2 * needed)):
+    for number, record_id in _select_promising(
+        indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed)
+    ):
         wanted[number].append(record_id)
     loaded = await asyncio.gather(
-        *(_loaded(place, ids) for place, ids in zip(places, wanted, strict=True))
+        *(_load_records(place, ids) for place, ids in zip(places, wanted, strict=True))
     )
     pool = {
         (number, record.id): record
@@ -175,23 +180,25 @@ async def _pool(
     return pool | {key: unindexed.records[key] for key in found & unindexed.records.keys()}
 
 
-async def _loaded(place: Place, ids: Sequence[str]) -> list[Record]:
+async def _load_records(place: SearchPlace, ids: Sequence[str]) -> list[Record]:
     return await place.store.get(ids) if ids else []
 
 
-def _promising(found: Set[Key], evidence: Evidence, profile: Profile, most: int) -> Iterable[Key]:
+def _select_promising(
+    found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int
+) -> Iterable[Key]:
     """The best by what the legs alone say: nothing lifts one of the others to the top."""
     if len(found) <= most:
         return found
     keys = list(found)
     close = evidence.closeness
-    signs = Signs(
+    signs = CandidateSignals(
         keyword=[evidence.words.get(key) for key in keys],
         cosine=[evidence.cosines.get(key) for key in keys],
         neighbours=[()] * len(keys),
         closeness=[close.get(key, 0.0) for key in keys] if close else None,
     )
-    scores = totals(relevance(signs, _parts(profile, evidence.strategy)))
+    scores = sum_columns(compute_relevance(signs, _choose_weights(profile, evidence.strategy)))
     order = sorted(range(len(keys)), key=lambda i: (-scores[i], keys[i]))
     return [keys[i] for i in order[:most]]
 
@@ -202,65 +209,67 @@ def _drop(scores: Scores, keys: Iterable[Key]) -> None:
         scores.pop(key, None)
 
 
-async def _judge(
-    places: Sequence[Place],
-    query: Query,
+async def _score_by_words(
+    places: Sequence[SearchPlace],
+    query: TypedQuery,
     evidence: Evidence,
     pool: dict[Key, Record],
-    unindexed: Beyond,
+    unindexed: UnindexedRecords,
     deadline: Deadline,
 ) -> None:
     """Gives everything that words may find a score on one scale, the indexed records too."""
     by_index = {key: pool[key] for key in evidence.words if key in pool}
-    scores, all_read = await judged(places, by_index | unindexed.records, query, deadline)
+    scores, all_read = await score_by_words(places, by_index | unindexed.records, query, deadline)
     if not all_read:
-        evidence.late.append(LATE)
+        evidence.late.append(LATE_PART)
     pool |= {key: unindexed.records[key] for key in scores if key in unindexed.records}
     evidence.words = dict.fromkeys(by_index, 0.0) | scores
 
 
-def _each_once(pool: Mapping[Key, Record]) -> dict[Key, Record]:
+def _remove_duplicates(pool: Mapping[Key, Record]) -> dict[Key, Record]:
     """A record that is moving to a broader scope is in two places; the broader one is true."""
     kept: dict[str, Key] = {}
     for key in sorted(pool):
         other = kept.get(key[1])
-        if other is None or _breadth(pool[key]) > _breadth(pool[other]):
+        if other is None or _get_breadth(pool[key]) > _get_breadth(pool[other]):
             kept[key[1]] = key
     return {key: pool[key] for key in kept.values()}
 
 
-def _breadth(record: Record) -> int:
+def _get_breadth(record: Record) -> int:
     return _BREADTH.get(record.scope, 0)
 
 
-async def _best(
-    query: Query,
-    profile: Profile,
-    around: Circumstances,
+async def _select_best(
+    query: TypedQuery,
+    profile: SearchProfile,
+    around: RankingContext,
     evidence: Evidence,
     pool: Mapping[Key, Record],
     page: slice,
-) -> tuple[list[Hit], int]:
+) -> tuple[list[SearchHit], int]:
     """A page of those for which anything speaks, best first, and how many these are."""
-    dates = spans(query.text, around.now, around.zone)
+    dates = find_spans(query.text, around.now, around.zone)
     authors, close = evidence.authors, evidence.closeness
-    signs = Signs(
+    signs = CandidateSignals(
         keyword=[evidence.words.get(key) for key in pool],
         cosine=[evidence.cosines.get(key) for key in pool],
-        neighbours=_neighbours(pool),
+        neighbours=_list_neighbours(pool),
         author=[float(r.author in authors) for r in pool.values()] if authors else None,
-        date=[fit(r.at, dates) for r in pool.values()] if dates else None,
+        date=[compute_fit(r.effective_at, dates) for r in pool.values()] if dates else None,
         closeness=[close.get(key, 0.0) for key in pool] if close else None,
     )
-    parts = _parts(profile, evidence.strategy)
-    columns = await _mixed(pool, relevance(signs, parts, profile.fusion), profile, around)
-    scores = totals(columns)
+    parts = _choose_weights(profile, evidence.strategy)
+    columns = await _mix_scores(
+        pool, compute_relevance(signs, parts, profile.fusion), profile, around
+    )
+    scores = sum_columns(columns)
     keys, records = list(pool), list(pool.values())
-    spoken = spoken_for(signs, parts, profile.least_meaning)
+    spoken = mark_supported(signs, parts, profile.least_meaning)
     meant = [number for number, is_so in enumerate(spoken) if is_so]
-    order = sorted(meant, key=lambda i: (-scores[i], -records[i].at, keys[i][1]))
+    order = sorted(meant, key=lambda i: (-scores[i], -records[i].effective_at, keys[i][1]))
     hits = [
-        Hit(
+        SearchHit(
             records[i],
             min(scores[i], 1.0),
             {name: column[i] for name, column in columns.items() if column[i]},
@@ -272,14 +281,14 @@ async def _best(
     return hits, len(order)
 
 
-def _parts(profile: Profile, used: Strategy) -> Parts:
+def _choose_weights(profile: SearchProfile, used: Strategy) -> SignalWeights:
     """Who asks for one leg alone gets it undiluted."""
     if profile.strategy in ("keyword", "vector"):
-        return MEANING_ALONE if used == "vector" else KEYWORD_ALONE
+        return MEANING_WEIGHTS if used == "vector" else KEYWORD_WEIGHTS
     return profile.parts
 
 
-def _neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
+def _list_neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
     """For each record the numbers of those just before and after it in its session."""
     sessions: dict[tuple[int, str, str], dict[int, int]] = {}
     for number, ((place, _), record) in enumerate(pool.items()):
@@ -295,8 +304,8 @@ def _neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
     return beside
 
 
-async def _counts(
-    pool: Mapping[Key, Record], profile: Profile, accesses: Accesses | None
+async def _read_access_counts(
+    pool: Mapping[Key, Record], profile: SearchProfile, accesses: Accesses | None
 ) -> dict[Key, int]:
     """How often each was given out, where that counts."""
     if accesses is None or not profile.shares.recency:
@@ -312,35 +321,43 @@ async def _counts(
     }
 
 
-async def _mixed(
-    pool: Mapping[Key, Record], relevant: Columns, profile: Profile, around: Circumstances
+async def _mix_scores(
+    pool: Mapping[Key, Record], relevant: Columns, profile: SearchProfile, around: RankingContext
 ) -> Columns:
     """The relevance with what each record brings along."""
     records = pool.values()
-    counts = await _counts(pool, profile, around.accesses)
+    counts = await _read_access_counts(pool, profile, around.accesses)
     now = around.now if around.as_of is None else around.as_of
     importance = [UNKNOWN_IMPORTANCE if r.importance is None else r.importance for r in records]
     recent = [
-        recency((now - record.at) / _DAY, _half_life(record, profile), counts.get(key, 0))
+        compute_recency(
+            (now - record.effective_at) / _DAY_MICROSECONDS,
+            _find_half_life(record, profile),
+            counts.get(key, 0),
+        )
         for key, record in pool.items()
     ]
     factors: dict[str, list[float]] = {}
-    for name, (facet, factor) in FACTORS.items():
+    for name, (facet, factor) in SCORE_FACTORS.items():
         if any(record.facets.get(facet) for record in records):
             factors[name] = [factor if record.facets.get(facet) else 1.0 for record in records]
-    return mixed(relevant, importance, recent, profile.shares, factors)
+    return mix_scores(relevant, importance, recent, profile.shares, factors)
 
 
-def _half_life(record: Record, profile: Profile) -> float | None:
+def _find_half_life(record: Record, profile: SearchProfile) -> float | None:
     return None if record.facets.get("pinned") else profile.half_lives.get(record.type or "")
 
 
-def _lateness(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[Notice]:
+def _build_late_notices(
+    late: Sequence[str], time_limit: float | None, *, found: bool
+) -> list[SearchNotice]:
     if not late:
         return []
     # Where a search may take any time, it is the database that had enough of it.
     within = "the time that a query may take" if time_limit is None else f"{time_limit:g} seconds"
     if not found:
-        return [Notice("query_timeout", f"Nothing was found within {within}.")]
+        return [SearchNotice("query_timeout", f"Nothing was found within {within}.")]
     missing = " and ".join(dict.fromkeys(late))
-    return [Notice("partial_results", f"Not everything was there within {within}: {missing}.")]
+    return [
+        SearchNotice("partial_results", f"Not everything was there within {within}: {missing}.")
+    ]

@@ -12,27 +12,33 @@ from everkept.errors import InvalidInput
 from everkept.settings.locations import (
     CONFIG_VARIABLE,
     NO_FILE,
-    database_key,
-    default_data_dir,
-    gateway_path,
-    is_there,
-    kind_of,
-    located,
-    looked_for,
-    target,
-    wire_warnings,
+    compute_database_key,
+    find_config,
+    find_gateway_path,
+    find_kind,
+    find_target,
+    get_default_data_dir,
+    is_existing,
+    list_config_candidates,
+    list_wire_warnings,
 )
-from everkept.settings.locations import title_of as title_of
+from everkept.settings.locations import get_title as get_title
 from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOOLSETS, Settings
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
-from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather
-from everkept.settings.values import Given, parsed, shown
-from everkept.values import fields
+from everkept.settings.sources import (
+    OTHER_VARIABLES,
+    PREFIX,
+    REMOTE_FLAGS,
+    GatheredSettings,
+    gather,
+)
+from everkept.settings.values import GivenSetting, hide_secrets, parse_setting
+from everkept.values import list_fields
 
 # Whoever sets one of these wants the memory bank.
-OF_THE_BANK = frozenset(
+BANK_SETTINGS = frozenset(
     {
         "mode",
         "folder",
@@ -56,13 +62,13 @@ CLIENT_VARIABLES = (
     "USERPROFILE",
     "XDG_CONFIG_HOME",
 )
-HOOK_GUARD = "EVERKEPT_INSIDE_HOOK"
+HOOK_VARIABLE = "EVERKEPT_INSIDE_HOOK"
 AUTO = "auto"
 REPLICA = "replica"  # inside the folder of what stands in for a server
 DEFAULT = "default"
 
 
-class Explained(NamedTuple):
+class ExplainedSetting(NamedTuple):
     """A setting, its value as it can be shown, and where it comes from."""
 
     name: str
@@ -70,7 +76,7 @@ class Explained(NamedTuple):
     source: str
 
 
-def load(
+def read_settings(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     *,
@@ -81,31 +87,34 @@ def load(
     `folder` is the working folder where nobody names one; without it the current one is.
     """
     environment = os.environ if environment is None else environment
-    return _settings(_gathered(flags, environment), environment, folder)
+    return _build_settings(_gather(flags, environment), environment, folder)
 
 
-def explained(
+def explain_settings(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
-) -> list[Explained]:
+) -> list[ExplainedSetting]:
     """Every setting with where it comes from, and then what the file says beside them."""
     environment = os.environ if environment is None else environment
-    gathered = _gathered(flags, environment)
-    settings = _settings(gathered, environment)
+    gathered = _gather(flags, environment)
+    settings = _build_settings(gathered, environment)
     given = gathered.settings
     return [
         *(
-            Explained(
+            ExplainedSetting(
                 field.name,
-                _shown(getattr(settings, field.name)),
+                _format_value(getattr(settings, field.name)),
                 given[field.name].source if field.name in given else DEFAULT,
             )
-            for field in fields(Settings)
+            for field in list_fields(Settings)
         ),
-        *(Explained(item.key, _shown(item.told), item.source) for item in gathered.others),
+        *(
+            ExplainedSetting(item.key, _format_value(item.shown_value), item.source)
+            for item in gathered.others
+        ),
     ]
 
 
-def config_paths(
+def find_config_paths(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Path | None, Path | None]:
     """The config file that is read, and the one that would be written."""
@@ -113,57 +122,57 @@ def config_paths(
     named = (flags or {}).get("config")
     explicit = None if named is None else str(named)
     try:
-        used = located(explicit, environment)
+        used = find_config(explicit, environment)
     except InvalidInput:  # one that was named is not there yet
         used = None
-    return used, target(explicit, environment)
+    return used, find_target(explicit, environment)
 
 
-def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
+def choose_toolsets(settings: Settings) -> tuple[str, ...]:
     """Whoever wants all of them wants a gateway only where there is a file for it."""
-    chosen = _toolsets(Given("toolsets", settings.toolsets, "toolsets", DEFAULT))
+    chosen = _parse_toolsets(GivenSetting("toolsets", settings.toolsets, "toolsets", DEFAULT))
     if settings.toolsets.strip() != "all" or settings.gateway_config is not None:
         return chosen
     return tuple(name for name in chosen if name != GATEWAY)
 
 
-def is_server(settings: Settings) -> bool:
+def is_on_server(settings: Settings) -> bool:
     """Whether everything is kept by a server, which may be away."""
     return settings.deployment_mode in SERVER_MODES
 
 
-def server_engine(scheme: str) -> str | None:
+def find_server_engine(scheme: str) -> str | None:
     """Of a server whose address begins with that; None where it is the address of none."""
-    kind = kind_of(scheme)
+    kind = find_kind(scheme)
     return None if kind is None else kind.engine
 
 
-def surreal_folder(settings: Settings) -> Path:
+def get_surreal_folder(settings: Settings) -> Path:
     """Where SurrealDB keeps its files, where it runs inside this program."""
     return settings.data_dir / "surreal"
 
 
-def standby_folder(settings: Settings) -> Path:
+def get_standby_folder(settings: Settings) -> Path:
     """What stands in for a server that is away; no two databases share it."""
-    key = database_key(settings.database_url or "", settings.namespace, settings.database)
+    key = compute_database_key(settings.database_url or "", settings.namespace, settings.database)
     return settings.data_dir / "standby" / key
 
 
-def engine_flags(settings: Settings) -> list[str]:
+def build_engine_flags(settings: Settings) -> list[str]:
     """What leads another process to the same engine, where nothing but flags named it."""
     flags = ["--engine", settings.engine] if settings.engine != "sqlite" else []
     for flag, value in (
         ("--database-url", settings.database_url),
         ("--database-user", settings.database_user),
     ):
-        flags += [flag, value] if is_server(settings) and value else []
+        flags += [flag, value] if is_on_server(settings) and value else []
     return flags
 
 
-def files_folder(settings: Settings) -> Path | None:
+def find_files_folder(settings: Settings) -> Path | None:
     """The SQLite files that are read where there is no time for a server to answer."""
-    if is_server(settings):
-        return standby_folder(settings) / REPLICA
+    if is_on_server(settings):
+        return get_standby_folder(settings) / REPLICA
     on_disk = settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
     return settings.data_dir if on_disk else None
 
@@ -173,23 +182,23 @@ def keep_surreal_commits() -> None:
     os.environ.setdefault("SURREAL_SYNC_DATA", "true")
 
 
-def warnings_of(settings: Settings) -> tuple[str, ...]:
+def list_warnings(settings: Settings) -> tuple[str, ...]:
     """What works and is not safe: sentences for whoever starts a server or asks."""
     told: list[str] = []
     if settings.config is not None:
         # Most have no file, and load no reader.
-        from everkept.settings.config_file import reader_warnings
+        from everkept.settings.config_file import list_reader_warnings
 
-        told += reader_warnings(settings.config)
-    if is_server(settings) and settings.database_url:
+        told += list_reader_warnings(settings.config)
+    if is_on_server(settings) and settings.database_url:
         address, password = settings.database_url, settings.database_password
-        told += wire_warnings(address, password, settings.database_ca)
+        told += list_wire_warnings(address, password, settings.database_ca)
     return tuple(told)
 
 
-def gateway_target(settings: Settings) -> Path:
+def get_gateway_path(settings: Settings) -> Path:
     """The gateway's file, or where it would be looked for."""
-    path = settings.gateway_config or gateway_path(os.environ)
+    path = settings.gateway_config or find_gateway_path(os.environ)
     if path is None:
         raise InvalidInput(
             "No gateway file is named, and there is no home folder to look for one in.",
@@ -199,13 +208,16 @@ def gateway_target(settings: Settings) -> Path:
     return path
 
 
-def decisive_files(settings: Settings) -> list[Path]:
+def list_decisive_files(settings: Settings) -> list[Path]:
     """Return the files that decide which settings a next start has, and whether it starts."""
     named = (settings.config, settings.gateway_config, settings.path, settings.ssh_key)
-    return [*looked_for(os.environ), *(path.absolute() for path in named if path is not None)]
+    return [
+        *list_config_candidates(os.environ),
+        *(path.absolute() for path in named if path is not None),
+    ]
 
 
-def remote_bank(settings: Settings) -> str | None:
+def find_remote_bank(settings: Settings) -> str | None:
     """The address of a bank on another machine; None where it is on this one.
 
     Raises InvalidInput for settings that do not go together.
@@ -236,32 +248,32 @@ def remote_bank(settings: Settings) -> str | None:
     return f"ssh://{quote(user)}@{host}/{quote(place, safe='/~')}"
 
 
-def client_environment() -> dict[str, str]:
+def read_client_environment() -> dict[str, str]:
     """Where other programs keep their files, as far as variables say so."""
     return {name: os.environ[name] for name in CLIENT_VARIABLES if os.environ.get(name)}
 
 
 def is_inside_hook() -> bool:
     """Whether a hook of ours has started this process, so that its own hooks must keep still."""
-    return bool(os.environ.get(HOOK_GUARD))
+    return bool(os.environ.get(HOOK_VARIABLE))
 
 
-def environment_of_hook() -> dict[str, str]:
+def build_hook_environment() -> dict[str, str]:
     """The environment for what a hook starts."""
-    return {**os.environ, HOOK_GUARD: "1"}
+    return {**os.environ, HOOK_VARIABLE: "1"}
 
 
-def upstream_environment() -> dict[str, str]:
+def read_upstream_environment() -> dict[str, str]:
     """All of it, for the gateway's servers: what they get of it is for their file to say."""
     return dict(os.environ)
 
 
-def environment_names() -> tuple[str, ...]:
+def list_environment_names() -> tuple[str, ...]:
     """The variables that are set, without their values."""
     return tuple(os.environ)
 
 
-def unset_environment() -> dict[str, str]:
+def build_unset_environment() -> dict[str, str]:
     """The environment without our variables, for a child whose settings are all given as flags."""
     kept = {
         name: value
@@ -271,13 +283,13 @@ def unset_environment() -> dict[str, str]:
     return kept | {CONFIG_VARIABLE: NO_FILE}
 
 
-def _gathered(flags: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Gathered:
-    names = tuple(field.name for field in fields(Settings))
+def _gather(flags: Mapping[str, Any] | None, environment: Mapping[str, str]) -> GatheredSettings:
+    names = tuple(field.name for field in list_fields(Settings))
     return gather(names, flags or {}, environment)
 
 
-def _gateway_file(
-    gathered: Gathered, named: Path | None, environment: Mapping[str, str]
+def _find_gateway_file(
+    gathered: GatheredSettings, named: Path | None, environment: Mapping[str, str]
 ) -> Path | None:
     """The file that was named, else the one in our own config folder where there is one.
 
@@ -289,21 +301,23 @@ def _gateway_file(
     config = gathered.settings.get("config")
     if (str(config.value) if config else environment.get(CONFIG_VARIABLE)) == NO_FILE:
         return None
-    path = gateway_path(environment)
-    return path if path is not None and is_there(path) else None
+    path = find_gateway_path(environment)
+    return path if path is not None and is_existing(path) else None
 
 
-def _settings(
-    gathered: Gathered, environment: Mapping[str, str], folder: Path | None = None
+def _build_settings(
+    gathered: GatheredSettings, environment: Mapping[str, str], folder: Path | None = None
 ) -> Settings:
     hints = get_type_hints(Settings)
-    values = {name: parsed(hints[name], item) for name, item in gathered.settings.items()}
+    values = {name: parse_setting(hints[name], item) for name, item in gathered.settings.items()}
     values["config"] = gathered.file
-    values["gateway_config"] = _gateway_file(gathered, values.get("gateway_config"), environment)
+    values["gateway_config"] = _find_gateway_file(
+        gathered, values.get("gateway_config"), environment
+    )
     if toolsets := gathered.settings.get("toolsets"):
-        _toolsets(toolsets)
+        _parse_toolsets(toolsets)
     else:
-        bank = any(name in OF_THE_BANK for name in gathered.settings)
+        bank = any(name in BANK_SETTINGS for name in gathered.settings)
         gateway = values["gateway_config"] is not None
         added = ("bank",) * bank + (GATEWAY,) * gateway
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, *added))
@@ -311,24 +325,26 @@ def _settings(
         # A client of HTTP works in a folder of its own: ours is meant only where it is named.
         values.setdefault("path", folder or Path.cwd())
     if "data_dir" not in values:
-        values["data_dir"] = default_data_dir(os.environ)
+        values["data_dir"] = get_default_data_dir(os.environ)
     values["data_dir"] = values["data_dir"].absolute()
     return Settings(**values)
 
 
-def _toolsets(given: Given) -> tuple[str, ...]:
-    value = parsed(str, given)
+def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:
+    value = parse_setting(str, given)
     if value == "all":
         return TOOLSETS
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
-        raise given.invalid(f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all"))
+        raise given.build_invalid(
+            f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all")
+        )
     for name in names:
         if name not in TOOLSETS:
             known = (*TOOLSETS, "all")
-            raise given.invalid(f'there is no toolset "{name}": {", ".join(known)}.', known)
+            raise given.build_invalid(f'there is no toolset "{name}": {", ".join(known)}.', known)
     return names
 
 
-def _shown(value: Any) -> str | int | float | bool | None:
-    return shown(value if isinstance(value, str | int | float | None) else str(value))
+def _format_value(value: Any) -> str | int | float | bool | None:
+    return hide_secrets(value if isinstance(value, str | int | float | None) else str(value))

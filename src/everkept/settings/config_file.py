@@ -9,9 +9,9 @@ from typing import Any, get_type_hints
 
 from everkept.errors import InvalidInput
 from everkept.patterns import compile_late
-from everkept.settings.locations import is_there
-from everkept.settings.values import NOT_IN_A_FILE, choices_of
-from everkept.values import MISSING, Value, fields
+from everkept.settings.locations import is_existing
+from everkept.settings.values import FLAG_ONLY_SETTINGS, list_choices
+from everkept.values import MISSING, Value, list_fields
 
 _PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")
 _ITEM = re.compile(r"[ \t]*-(?:[ \t]+(?P<value>.*))?$")
@@ -27,7 +27,7 @@ _STRUCTURE = tuple("{}]&*!|>%@`,")
 Scalar = str | list[str] | None
 
 
-class Entry(Value):
+class ConfigEntry(Value):
     """A key with its value, and the line where it stands."""
 
     key: str
@@ -35,7 +35,7 @@ class Entry(Value):
     line: int
 
 
-class Unreadable(Exception):
+class ConfigLineError(Exception):
     """A line that is not understood, and what would be."""
 
     def __init__(self, line: int, reason: str) -> None:
@@ -44,48 +44,52 @@ class Unreadable(Exception):
         self.reason = reason
 
 
-def parse(lines: Sequence[str], first_line: int = 1) -> list[Entry]:
+def parse_entries(lines: Sequence[str], first_line: int = 1) -> list[ConfigEntry]:
     """The entries in their order. Scalars stay text: what they mean depends on the setting."""
-    entries: list[Entry] = []
+    entries: list[ConfigEntry] = []
     for number, line in enumerate(lines, first_line):
         text = line.rstrip()
         if not text.strip() or text.lstrip().startswith("#"):
             continue
         item = _ITEM.match(text)
         if item:
-            _extend(entries, _scalar(item["value"] or "", number), number)
+            _extend_last(entries, _parse_scalar(item["value"] or "", number), number)
         elif text[0] in " \t":
-            raise Unreadable(number, "Settings do not nest: begin each at the start of its line.")
+            raise ConfigLineError(
+                number, "Settings do not nest: begin each at the start of its line."
+            )
         else:
-            entries.append(_pair(text, number))
+            entries.append(_parse_pair(text, number))
     return entries
 
 
-def _pair(text: str, line: int) -> Entry:
+def _parse_pair(text: str, line: int) -> ConfigEntry:
     found = _PAIR.match(text)
     if found is None:
-        raise Unreadable(line, "A setting is written as `key: value`.")
-    return Entry(found["key"].replace("-", "_"), _value(found["value"] or "", line), line)
+        raise ConfigLineError(line, "A setting is written as `key: value`.")
+    return ConfigEntry(
+        found["key"].replace("-", "_"), _parse_value(found["value"] or "", line), line
+    )
 
 
-def _extend(entries: list[Entry], item: str | None, line: int) -> None:
+def _extend_last(entries: list[ConfigEntry], item: str | None, line: int) -> None:
     """An item of a list in lines belongs to the key above it."""
     last = entries[-1] if entries else None
     if last is None or isinstance(last.value, str):
-        raise Unreadable(line, "This item belongs to no list: `key:` has to stand above it.")
-    entries[-1] = Entry(last.key, [*(last.value or []), item or ""], last.line)
+        raise ConfigLineError(line, "This item belongs to no list: `key:` has to stand above it.")
+    entries[-1] = ConfigEntry(last.key, [*(last.value or []), item or ""], last.line)
 
 
-def _value(text: str, line: int) -> Scalar:
+def _parse_value(text: str, line: int) -> Scalar:
     if not text.startswith("["):
-        return _scalar(text, line)
-    body = _without_comment(text)
+        return _parse_scalar(text, line)
+    body = _strip_comment(text)
     if not body.endswith("]"):
-        raise Unreadable(line, "A list ends with `]` on the line where it began.")
-    return [_scalar(item, line) or "" for item in _items(body[1:-1], line)]
+        raise ConfigLineError(line, "A list ends with `]` on the line where it began.")
+    return [_parse_scalar(item, line) or "" for item in _split_items(body[1:-1], line)]
 
 
-def _items(text: str, line: int) -> Iterator[str]:
+def _split_items(text: str, line: int) -> Iterator[str]:
     """The items of `a, "b, c"`: commas inside quotes do not count."""
     at = 0
     while at < len(text):
@@ -99,40 +103,40 @@ def _items(text: str, line: int) -> Iterator[str]:
         at = end
 
 
-def _scalar(text: str, line: int) -> str | None:
+def _parse_scalar(text: str, line: int) -> str | None:
     if text.startswith(('"', "'")):
-        return _quoted(text, line)
-    plain = _without_comment(text)
+        return _parse_quoted(text, line)
+    plain = _strip_comment(text)
     if plain in _NULLS:
         return None
     if plain.startswith(_STRUCTURE):
-        raise Unreadable(line, f"`{plain[0]}` has a meaning in YAML: put the value in quotes.")
+        raise ConfigLineError(line, f"`{plain[0]}` has a meaning in YAML: put the value in quotes.")
     return plain
 
 
-def _quoted(text: str, line: int) -> str:
+def _parse_quoted(text: str, line: int) -> str:
     double = text.startswith('"')
     found = (_DOUBLE if double else _SINGLE).match(text)
     if found is None:
-        raise Unreadable(line, "The quotes are not closed.")
-    if _without_comment(text[found.end() :]):
-        raise Unreadable(line, "Something stands behind the closing quotes.")
-    return _unescaped(found[1], line) if double else found[1].replace("''", "'")
+        raise ConfigLineError(line, "The quotes are not closed.")
+    if _strip_comment(text[found.end() :]):
+        raise ConfigLineError(line, "Something stands behind the closing quotes.")
+    return _unescape(found[1], line) if double else found[1].replace("''", "'")
 
 
-def _unescaped(text: str, line: int) -> str:
+def _unescape(text: str, line: int) -> str:
     def plain(escape: re.Match[str]) -> str:
         sign = escape[1]
         if sign.startswith("u") and len(sign) == 5:
             return chr(int(sign[1:], 16))
         if sign not in _ESCAPES:
-            raise Unreadable(line, f"`\\{sign}` is no escape: use single quotes, or `\\\\`.")
+            raise ConfigLineError(line, f"`\\{sign}` is no escape: use single quotes, or `\\\\`.")
         return _ESCAPES[sign]
 
     return _ESCAPE.sub(plain, text)
 
 
-def _without_comment(text: str) -> str:
+def _strip_comment(text: str) -> str:
     return _COMMENT.sub("", text).strip()
 
 
@@ -150,35 +154,35 @@ class ConfigFile(Value):
     """What one file says: the settings at its top, and those of the remote mode in its body."""
 
     path: Path
-    settings: list[Entry]
-    remote: list[Entry]
+    settings: list[ConfigEntry]
+    remote: list[ConfigEntry]
 
 
-def read(path: Path) -> ConfigFile:
-    lines = _lines(path)
+def read_config(path: Path) -> ConfigFile:
+    lines = _read_lines(path)
     if not any(line.strip() for line in lines):
         return ConfigFile(path, [], [])
     if not _FENCE.match(lines[0]):
-        raise _unreadable(path, 1, "The settings come first, between two lines of `---`.")
+        raise _build_line_error(path, 1, "The settings come first, between two lines of `---`.")
     end = next((i for i, line in enumerate(lines[1:], 1) if _END.match(line)), None)
     if end is None:
-        raise _unreadable(path, len(lines), "The settings are not closed by a line of `---`.")
+        raise _build_line_error(path, len(lines), "The settings are not closed by a line of `---`.")
     try:
-        return ConfigFile(path, parse(lines[1:end], 2), _remote(lines, end + 1))
-    except Unreadable as error:
-        raise _unreadable(path, error.line, error.reason) from None
+        return ConfigFile(path, parse_entries(lines[1:end], 2), _parse_remote(lines, end + 1))
+    except ConfigLineError as error:
+        raise _build_line_error(path, error.line, error.reason) from None
 
 
-def reader_warnings(path: Path) -> list[str]:
+def list_reader_warnings(path: Path) -> list[str]:
     """Whether a password in the file can be read by others than its owner."""
-    if os.name != "posix" or not is_there(path) or not path.stat().st_mode & _OTHERS:
+    if os.name != "posix" or not is_existing(path) or not path.stat().st_mode & _OTHERS:
         return []
-    found = read(path)
+    found = read_config(path)
     held = [e.key for e in (*found.settings, *found.remote) if e.key in _PASSWORDS and e.value]
     return [f"{path} holds {key}, and others can read it: chmod 600 {path}" for key in held[:1]]
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -191,7 +195,7 @@ def _lines(path: Path) -> list[str]:
         ) from None
 
 
-def _remote(lines: list[str], start: int) -> list[Entry]:
+def _parse_remote(lines: list[str], start: int) -> list[ConfigEntry]:
     """The block under the heading of the remote mode, in the body."""
     under_heading = False
     for i in range(start, len(lines)):
@@ -201,18 +205,18 @@ def _remote(lines: list[str], start: int) -> list[Entry]:
             end = next(
                 (j for j in range(i + 1, len(lines)) if _BLOCK_END.match(lines[j])), len(lines)
             )
-            return parse(lines[i + 1 : end], i + 2)
+            return parse_entries(lines[i + 1 : end], i + 2)
     return []
 
 
-def _unreadable(path: Path, line: int, reason: str) -> InvalidInput:
+def _build_line_error(path: Path, line: int, reason: str) -> InvalidInput:
     return InvalidInput(
         f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line
     )
 
 
 # Set by a launcher or for one run; in a file they would surprise.
-_ELSEWHERE = NOT_IN_A_FILE | {"path", "session_id", "launcher"}
+_OMITTED = FLAG_ONLY_SETTINGS | {"path", "session_id", "launcher"}
 
 _DESCRIBED = compile_late(r"#: (?P<text>.+)\n\s+(?P<name>\w+):")
 
@@ -225,19 +229,19 @@ before this file; `everkept config` shows each value and where it comes from.
 """
 
 
-def template(settings: type[Any]) -> str:
+def build_template(settings: type[Any]) -> str:
     """The text of a new file; the comments beside the fields say what each is for."""
-    texts = {found["name"]: found["text"] for found in _DESCRIBED.finditer(_source(settings))}
+    texts = {found["name"]: found["text"] for found in _DESCRIBED.finditer(_read_source(settings))}
     hints = get_type_hints(settings)
     lines = ["---"]
-    for field in fields(settings):
-        if field.name not in _ELSEWHERE:
-            lines += _commented(texts.get(field.name, ""), hints[field.name])
-            lines += [f"# {field.name}: {_written(field.default)}".rstrip(), ""]
+    for field in list_fields(settings):
+        if field.name not in _OMITTED:
+            lines += _format_comments(texts.get(field.name, ""), hints[field.name])
+            lines += [f"# {field.name}: {_format_default(field.default)}".rstrip(), ""]
     return "\n".join([*lines[:-1], "---", _BODY])
 
 
-def _source(settings: type[Any]) -> str:
+def _read_source(settings: type[Any]) -> str:
     import inspect
 
     try:
@@ -246,13 +250,13 @@ def _source(settings: type[Any]) -> str:
         return ""
 
 
-def _commented(text: str, kind: Any) -> list[str]:
-    choices = choices_of(kind)
+def _format_comments(text: str, kind: Any) -> list[str]:
+    choices = list_choices(kind)
     allowed = f" One of {', '.join(choices)}." if choices else ""
     return [f"# {text}{allowed}"] if text or allowed else []
 
 
-def _written(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is MISSING or default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

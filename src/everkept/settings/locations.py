@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.errors import InvalidInput
-from everkept.settings.values import Given
+from everkept.settings.values import GivenSetting
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-NAME = "config.md"
+CONFIG_NAME = "config.md"
 GATEWAY_NAME = "tools.json"
 NO_FILE = "none"  # in place of a path: read no file
 CONFIG_VARIABLE = "EVERKEPT_CONFIG"
@@ -20,7 +20,7 @@ PLUGIN_CONFIG_VARIABLE = "MEMORY_CONFIG_PATH"
 PLUGIN_FILE = Path(".claude", "surrealdb-memory.local.md")
 
 
-def own_path(environment: Mapping[str, str]) -> Path | None:
+def find_own_path(environment: Mapping[str, str]) -> Path | None:
     """Where our file belongs on this platform; None where no home folder is known.
 
     The same folder as platformdirs has, which takes longer to import than to go without.
@@ -34,16 +34,16 @@ def own_path(environment: Mapping[str, str]) -> Path | None:
         base = home and Path(home, "Library", "Application Support")
     else:
         base = home and Path(home, ".config")
-    return Path(base, "everkept", NAME) if base else None
+    return Path(base, "everkept", CONFIG_NAME) if base else None
 
 
-def gateway_path(environment: Mapping[str, str]) -> Path | None:
+def find_gateway_path(environment: Mapping[str, str]) -> Path | None:
     """Where the gateway's file belongs: beside ours."""
-    own = own_path(environment)
+    own = find_own_path(environment)
     return None if own is None else own.with_name(GATEWAY_NAME)
 
 
-def default_data_dir(environment: Mapping[str, str]) -> Path:
+def get_default_data_dir(environment: Mapping[str, str]) -> Path:
     """The platform's folder for our data: the same as platformdirs has.
 
     In the usual cases it is known without it; to import it takes a hook too long.
@@ -59,58 +59,58 @@ def default_data_dir(environment: Mapping[str, str]) -> Path:
     return user_data_path("everkept", appauthor=False)
 
 
-def located(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
+def find_config(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
     """The file to read: the one that was named, else ours, else that of surrealdb-memory."""
     named = explicit or environment.get(CONFIG_VARIABLE)
     if named == NO_FILE:
         return None
     if named:
-        return _existing(Path(named).expanduser(), "--config" if explicit else CONFIG_VARIABLE)
-    own = own_path(environment)
-    if own is not None and is_there(own):
+        return _require_file(Path(named).expanduser(), "--config" if explicit else CONFIG_VARIABLE)
+    own = find_own_path(environment)
+    if own is not None and is_existing(own):
         return own
-    return _of_the_plugin(environment)
+    return _find_plugin_file(environment)
 
 
-def looked_for(environment: Mapping[str, str]) -> list[Path]:
+def list_config_candidates(environment: Mapping[str, str]) -> list[Path]:
     """Return the files that are read if they exist, although no flag names them."""
     named = environment.get(PLUGIN_CONFIG_VARIABLE)
     home = environment.get("HOME") or environment.get("USERPROFILE")
     files = (
-        own_path(environment),
-        gateway_path(environment),
+        find_own_path(environment),
+        find_gateway_path(environment),
         Path(home, PLUGIN_FILE) if home else None,
         Path(named).expanduser() if named else None,
     )
     return [path for path in files if path is not None]
 
 
-def target(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
+def find_target(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
     """The file that is to be written: the one that was named, else ours."""
     named = explicit or environment.get(CONFIG_VARIABLE)
-    return own_path(environment) if named in (None, "", NO_FILE) else Path(named).expanduser()
+    return find_own_path(environment) if named in (None, "", NO_FILE) else Path(named).expanduser()
 
 
-def _of_the_plugin(environment: Mapping[str, str]) -> Path | None:
+def _find_plugin_file(environment: Mapping[str, str]) -> Path | None:
     home = environment.get("HOME") or environment.get("USERPROFILE")
     usual = Path(home, PLUGIN_FILE) if home else None
     if named := environment.get(PLUGIN_CONFIG_VARIABLE):
         path = Path(named).expanduser()
         # The plugin names the usual place whether or not a file is there.
         if path != usual:
-            return _existing(path, PLUGIN_CONFIG_VARIABLE)
-    return usual if usual is not None and is_there(usual) else None
+            return _require_file(path, PLUGIN_CONFIG_VARIABLE)
+    return usual if usual is not None and is_existing(usual) else None
 
 
-def is_there(path: Path) -> bool:
+def is_existing(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:  # a folder that may not be looked into
         return False
 
 
-def _existing(path: Path, named_by: str) -> Path:
-    if not is_there(path):
+def _require_file(path: Path, named_by: str) -> Path:
+    if not is_existing(path):
         raise InvalidInput(
             f"There is no config file {path}.",
             hint=f"`{named_by}` names it; `everkept config init` writes one.",
@@ -120,18 +120,18 @@ def _existing(path: Path, named_by: str) -> Path:
     return path
 
 
-THIS_MACHINE = ("127.0.0.1", "localhost", "::1")  # one server, whichever of them is written
-FOR_THE_PASSWORD = "EVERKEPT_DATABASE_PASSWORD, or `remote_pass` in the config file"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")  # one server, whichever of them is written
+PASSWORD_PLACES = "EVERKEPT_DATABASE_PASSWORD, or `remote_pass` in the config file"
 
 _ENCRYPTED = ("wss", "https")
 # What PostgreSQL's own programs call how a connection is encrypted.
 _SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
-_UNCHECKED = ("require",)  # encrypted, and to whom is not asked
+_UNCHECKED_MODES = ("require",)  # encrypted, and to whom is not asked
 _SCHEME = "postgresql"
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts off what is beyond
+_MAX_NAME_BYTES = 63  # bytes; PostgreSQL cuts off what is beyond
 
 
-class Kind(NamedTuple):
+class ServerKind(NamedTuple):
     """One kind of server."""
 
     engine: str
@@ -141,88 +141,92 @@ class Kind(NamedTuple):
     local: str | None = None  # where it listens if nobody says otherwise
 
 
-SURREAL = Kind(
+SURREAL = ServerKind(
     "surreal",
     "SurrealDB",
     {"ws": 80, "wss": 443, "http": 80, "https": 443},
     ("ws://127.0.0.1:8000", "wss://db.example.com"),
     local="ws://127.0.0.1:8000",
 )
-POSTGRES = Kind(
+POSTGRES = ServerKind(
     "postgres",
     "PostgreSQL",
     {_SCHEME: 5432, "postgres": 5432},
     ("postgresql://127.0.0.1:5432/everkept",),
 )
-KINDS = (SURREAL, POSTGRES)
+SERVER_KINDS = (SURREAL, POSTGRES)
 
 
-def kind_of(scheme: str) -> Kind | None:
-    return next((kind for kind in KINDS if scheme.lower() in kind.ports), None)
+def find_kind(scheme: str) -> ServerKind | None:
+    return next((kind for kind in SERVER_KINDS if scheme.lower() in kind.ports), None)
 
 
-def title_of(engine: str) -> str:
+def get_title(engine: str) -> str:
     """What people call it."""
-    return next((kind.title for kind in KINDS if kind.engine == engine), "SQLite")
+    return next((kind.title for kind in SERVER_KINDS if kind.engine == engine), "SQLite")
 
 
-def server_of(address: Given) -> Kind:
+def parse_server_kind(address: GivenSetting) -> ServerKind:
     """Raises InvalidInput for what is not the address of a server."""
-    kind = kind_of(str(address.value).partition(":")[0])
+    kind = find_kind(str(address.value).partition(":")[0])
     if kind is None:
-        raise address.invalid(_like(*KINDS))
+        raise address.build_invalid(_format_examples(*SERVER_KINDS))
     return kind
 
 
-def taken_apart(address: Given) -> "SplitResult":
+def split_address(address: GivenSetting) -> "SplitResult":
     """Raises InvalidInput for what is not the address of a server, and no more than that."""
     from urllib.parse import urlsplit
 
-    text, kind = str(address.value), server_of(address)
+    text, kind = str(address.value), parse_server_kind(address)
     try:
         parts = urlsplit(text)
         is_address = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise address.invalid(_like(kind)) from None
+        raise address.build_invalid(_format_examples(kind)) from None
     if "@" in parts.netloc:
-        raise address.invalid(
+        raise address.build_invalid(
             "it must not hold a user or a password. `database_user` is for the user, "
-            f"{FOR_THE_PASSWORD}, for the password."
+            f"{PASSWORD_PLACES}, for the password."
         )
     # `urlsplit` leaves out line breaks and tabs without a word.
     if not is_address or not text.isprintable() or " " in text or parts.fragment:
-        raise address.invalid(_like(kind))
+        raise address.build_invalid(_format_examples(kind))
     if kind is POSTGRES:
-        return _of_postgres(address, parts)
+        return _split_postgres(address, parts)
     if parts.query:
-        raise address.invalid(_like(kind))
+        raise address.build_invalid(_format_examples(kind))
     return parts
 
 
-def _of_postgres(address: Given, parts: "SplitResult") -> "SplitResult":
+def _split_postgres(address: GivenSetting, parts: "SplitResult") -> "SplitResult":
     if "," in parts.netloc:
-        raise address.invalid("it must name one server, not several.")
+        raise address.build_invalid("it must name one server, not several.")
     if parts.query and parts.query not in (f"sslmode={mode}" for mode in _SSL_MODES):
         modes = ", ".join(_SSL_MODES)
-        raise address.invalid(f"behind its `?` only sslmode can stand, as one of {modes}.")
+        raise address.build_invalid(f"behind its `?` only sslmode can stand, as one of {modes}.")
     return parts._replace(scheme=_SCHEME)
 
 
-def with_database(given: Mapping[str, Given], address: Given) -> dict[str, Given]:
+def with_database(
+    given: Mapping[str, GivenSetting], address: GivenSetting
+) -> dict[str, GivenSetting]:
     """The address of a PostgreSQL server with a database in it, and that database.
 
     Raises InvalidInput where none is named, and Refused where two are.
     """
     from urllib.parse import quote, unquote
 
-    parts, named = taken_apart(address), given.get("database")
+    parts, named = split_address(address), given.get("database")
     name = unquote(parts.path.removeprefix("/"))
     if not name and named is None:
-        raise address.invalid(f"it names no database: {_like(POSTGRES)}")
+        raise address.build_invalid(f"it names no database: {_format_examples(POSTGRES)}")
     if named is not None and name not in ("", named.value) and not _is_for_this_run(address, named):
-        raise named.refused(f"`{address.key}` names the database {name!r}. Leave one of them out.")
+        raise named.build_refusal(
+            f"`{address.key}` names the database {name!r}. Leave one of them out."
+        )
     if named is None or name:
-        named = Given("database", name, address.key, f"follows from {address.key}")
+        named = GivenSetting("database", name, address.key, f"follows from {address.key}")
         _check_database(address, name)
     else:
         _check_database(named, str(named.value))
@@ -233,33 +237,35 @@ def with_database(given: Mapping[str, Given], address: Given) -> dict[str, Given
     }
 
 
-def _check_database(given: Given, name: str) -> None:
+def _check_database(given: GivenSetting, name: str) -> None:
     is_one = bool(name) and "/" not in name and name.isprintable()
-    if not is_one or len(name.encode("utf-8")) > _LONGEST_NAME:
-        raise given.invalid(
-            f"the name of a database has 1 to {_LONGEST_NAME} bytes, and no slash among them."
+    if not is_one or len(name.encode("utf-8")) > _MAX_NAME_BYTES:
+        raise given.build_invalid(
+            f"the name of a database has 1 to {_MAX_NAME_BYTES} bytes, and no slash among them."
         )
 
 
-def check_schema(namespace: Given) -> None:
+def check_schema(namespace: GivenSetting) -> None:
     """PostgreSQL keeps some names for itself, and would cut a long one without a word."""
     name = str(namespace.value)
-    if len(name) > _LONGEST_NAME:
-        raise namespace.invalid(f"a schema of PostgreSQL has at most {_LONGEST_NAME} characters.")
+    if len(name) > _MAX_NAME_BYTES:
+        raise namespace.build_invalid(
+            f"a schema of PostgreSQL has at most {_MAX_NAME_BYTES} characters."
+        )
     if re.match(r"(?i)pg_|information_schema$", name):
-        raise namespace.refused("PostgreSQL keeps such names for itself. Choose another.")
+        raise namespace.build_refusal("PostgreSQL keeps such names for itself. Choose another.")
 
 
-def wire_warnings(address: str, password: str | None, ca: Path | None) -> list[str]:
+def list_wire_warnings(address: str, password: str | None, ca: Path | None) -> list[str]:
     """What is not safe about the way to a server."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
     is_near = is_loopback(parts.hostname or "")
-    if kind_of(parts.scheme) is POSTGRES:
+    if find_kind(parts.scheme) is POSTGRES:
         mode = parts.query.removeprefix("sslmode=")
         is_open, better = mode == "disable", "leave ?sslmode=disable out"
-        if mode in _UNCHECKED and ca is None and not is_near:
+        if mode in _UNCHECKED_MODES and ca is None and not is_near:
             return [
                 f"Nobody checks whether it is {parts.hostname} that answers: whoever is in between "
                 "can read and change everything. Use ?sslmode=verify-full."
@@ -277,16 +283,16 @@ def wire_warnings(address: str, password: str | None, ca: Path | None) -> list[s
     return told
 
 
-def database_key(address: str, namespace: str, database: str) -> str:
+def compute_database_key(address: str, namespace: str, database: str) -> str:
     """Short, and another for each database; the same however its address is written."""
     from hashlib import sha256
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
-    kind = kind_of(parts.scheme) or SURREAL
+    kind = find_kind(parts.scheme) or SURREAL
     port = str(parts.port or kind.ports.get(parts.scheme, 0))
     host = parts.hostname or ""
-    host = THIS_MACHINE[0] if host in THIS_MACHINE else host
+    host = LOOPBACK_HOSTS[0] if host in LOOPBACK_HOSTS else host
     if kind is POSTGRES:
         named = (kind.engine, host, port, parts.path, namespace)
     else:
@@ -305,11 +311,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _like(*kinds: Kind) -> str:
+def _format_examples(*kinds: ServerKind) -> str:
     *first, last = (example for kind in kinds for example in kind.examples)
     shown = f"{', '.join(first)} or {last}" if first else last
     return f"it must be an address like {shown}."
 
 
-def _is_for_this_run(address: Given, other: Given) -> bool:
+def _is_for_this_run(address: GivenSetting, other: GivenSetting) -> bool:
     return address.is_flag and not other.is_flag

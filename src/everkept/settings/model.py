@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from everkept.settings.locations import (
-    FOR_THE_PASSWORD,
+    PASSWORD_PLACES,
     POSTGRES,
     SURREAL,
-    Kind,
+    ServerKind,
     check_schema,
+    is_existing,
     is_loopback,
-    is_there,
-    server_of,
-    taken_apart,
+    parse_server_kind,
+    split_address,
     with_database,
 )
-from everkept.settings.values import Given, parsed
+from everkept.settings.values import GivenSetting, parse_setting
 from everkept.values import Value, field
 
 Engine = Literal["sqlite", "surreal", "postgres"]
@@ -25,27 +25,27 @@ DeploymentMode = Literal["embedded-file", "embedded-memory", "local-server", "re
 
 EMBEDDED_MODES = ("embedded-file", "embedded-memory")
 SERVER_MODES = ("local-server", "remote")
-OF_A_SERVER = ("database_url", "database_user", "database_password", "database_ca")
-USUAL_NAMES = {"namespace": "memory", "database": "default"}
+SERVER_SETTINGS = ("database_url", "database_user", "database_password", "database_ca")
+DEFAULT_NAMES = {"namespace": "memory", "database": "default"}
 
 # Not compiled before there is a name to check: most starts have none.
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 # Each store has a database of its own, which is named after the configured one.
-_OF_A_STORE = r"(?P<whole>.+)_(?:user|history|[0-9a-f]{32})"
+_STORE_NAME = r"(?P<whole>.+)_(?:user|history|[0-9a-f]{32})"
 
 
-def completed(
-    given: Mapping[str, Given], in_body: Sequence[Given]
-) -> tuple[dict[str, Given], list[Given]]:
+def complete_settings(
+    given: Mapping[str, GivenSetting], in_body: Sequence[GivenSetting]
+) -> tuple[dict[str, GivenSetting], list[GivenSetting]]:
     """The settings with what follows from them, and an address that is not used.
 
     An address in the body of a file counts only where the mode or the engine asks for one.
     """
     settings = {item.name: item for item in in_body} | dict(given)
-    mode = _mode(given, settings)
-    unused: list[Given] = []
+    mode = _find_mode(given, settings)
+    unused: list[GivenSetting] = []
     if mode is not None and mode.value in SERVER_MODES:
-        settings = _of_a_server(settings, mode)
+        settings = _complete_server(settings, mode)
     else:
         if mode is None:
             _check_address_is_named(given)
@@ -55,139 +55,146 @@ def completed(
     return settings, unused
 
 
-def _mode(given: Mapping[str, Given], settings: Mapping[str, Given]) -> Given | None:
+def _find_mode(
+    given: Mapping[str, GivenSetting], settings: Mapping[str, GivenSetting]
+) -> GivenSetting | None:
     """The one that was given, or that follows from what was."""
     address, mode, engine = (
         given.get(name) for name in ("database_url", "deployment_mode", "engine")
     )
     if address is not None and (mode is None or _is_for_this_run(address, mode)):
-        return _implied_mode(address)
-    if engine is None or not _is(engine, POSTGRES.engine):
+        return _imply_mode(address)
+    if engine is None or not _is_engine(engine, POSTGRES.engine):
         return mode
     if mode is not None and mode.value in EMBEDDED_MODES:
-        raise engine.refused(
+        raise engine.build_refusal(
             f"{POSTGRES.title} is always a server, and `{mode.key}` is {mode.value}. Leave one of "
             "them out."
         )
     if mode is None:
-        return _implied_mode(_address_for(engine, settings, POSTGRES))
+        return _imply_mode(_choose_address(engine, settings, POSTGRES))
     return mode
 
 
-def _is_for_this_run(address: Given, mode: Given) -> bool:
+def _is_for_this_run(address: GivenSetting, mode: GivenSetting) -> bool:
     """Then it is no leftover of another mode, as it would be in a file or a variable."""
     return address.is_flag and not mode.is_flag and mode.value in EMBEDDED_MODES
 
 
-def _implied_mode(address: Given) -> Given:
-    is_local = is_loopback(taken_apart(address).hostname or "")
+def _imply_mode(address: GivenSetting) -> GivenSetting:
+    is_local = is_loopback(split_address(address).hostname or "")
     mode = "local-server" if is_local else "remote"
-    return Given("deployment_mode", mode, address.key, f"follows from {address.key}")
+    return GivenSetting("deployment_mode", mode, address.key, f"follows from {address.key}")
 
 
-def _of_a_server(given: dict[str, Given], mode: Given) -> dict[str, Given]:
-    kind, engine = _kind(given, mode), given.get("engine")
-    address = _address_for(mode, given, kind)
+def _complete_server(given: dict[str, GivenSetting], mode: GivenSetting) -> dict[str, GivenSetting]:
+    kind, engine = _choose_kind(given, mode), given.get("engine")
+    address = _choose_address(mode, given, kind)
     completed = {
         "deployment_mode": mode,
-        "engine": engine or Given("engine", kind.engine, mode.key, f"follows from {mode.key}"),
-        "database_url": address._replace(value=taken_apart(address).geturl()),
+        "engine": engine
+        or GivenSetting("engine", kind.engine, mode.key, f"follows from {mode.key}"),
+        "database_url": address._replace(value=split_address(address).geturl()),
     }
     if kind is POSTGRES:
         completed |= with_database(given, address)
     _check_credentials(given, address, kind)
     if ca := given.get("database_ca"):
-        completed["database_ca"] = _existing(ca)
+        completed["database_ca"] = _require_file(ca)
     return given | completed
 
 
-def _kind(given: Mapping[str, Given], mode: Given) -> Kind:
+def _choose_kind(given: Mapping[str, GivenSetting], mode: GivenSetting) -> ServerKind:
     """Raises Refused where the engine is not one of the server that is asked for."""
     engine, address = given.get("engine"), given.get("database_url")
     if address is not None:
-        kind = server_of(address)
+        kind = parse_server_kind(address)
         asked, allowed = f"`{address.key}` asks for a server of {kind.title}", (kind.engine,)
     else:
-        kind = POSTGRES if _is(engine, POSTGRES.engine) else SURREAL
+        kind = POSTGRES if _is_engine(engine, POSTGRES.engine) else SURREAL
         asked, allowed = f"`{mode.key}` asks for a server", (SURREAL.engine, POSTGRES.engine)
     if engine is not None and engine.value in get_args(Engine) and engine.value not in allowed:
-        embedded = ", or set deployment_mode to embedded-file" * _is(engine, "sqlite")
-        raise engine.refused(f"{asked}. Leave one of them out{embedded}.", allowed)
+        embedded = ", or set deployment_mode to embedded-file" * _is_engine(engine, "sqlite")
+        raise engine.build_refusal(f"{asked}. Leave one of them out{embedded}.", allowed)
     return kind
 
 
-def _address_for(asker: Given, given: Mapping[str, Given], kind: Kind) -> Given:
+def _choose_address(
+    asker: GivenSetting, given: Mapping[str, GivenSetting], kind: ServerKind
+) -> GivenSetting:
     """The one that was given, or where such a server listens."""
     address = given.get("database_url")
     if address is not None:
         return address
     if kind.local is None or asker.value != "local-server":
-        raise asker.invalid(
+        raise asker.build_invalid(
             f"it needs the address of a server: set database_url, as in {kind.examples[-1]}."
         )
-    return Given("database_url", kind.local, asker.key, f"default of {asker.value}")
+    return GivenSetting("database_url", kind.local, asker.key, f"default of {asker.value}")
 
 
-def _check_credentials(given: Mapping[str, Given], address: Given, kind: Kind) -> None:
+def _check_credentials(
+    given: Mapping[str, GivenSetting], address: GivenSetting, kind: ServerKind
+) -> None:
     user, password = given.get("database_user"), given.get("database_password")
     for item in (user, password):
         if item is not None and item.value == "":
-            raise item.invalid("it must not be empty.")
+            raise item.build_invalid("it must not be empty.")
     if password is not None and user is None:
-        raise password.invalid("it needs a user: set database_user.")
+        raise password.build_invalid("it needs a user: set database_user.")
     if kind is POSTGRES:  # which lets nobody in without a name, and some without a password
         if user is None:
-            raise address.invalid(
+            raise address.build_invalid(
                 f"{kind.title} lets in nobody unnamed. Name the user: --database-user, or the "
                 "setting database_user."
             )
     elif user is not None and password is None:
-        raise user.invalid(f"it needs a password: set {FOR_THE_PASSWORD}.")
+        raise user.build_invalid(f"it needs a password: set {PASSWORD_PLACES}.")
 
 
-def _existing(ca: Given) -> Given:
-    path: Path = parsed(Path, ca)
-    if not is_there(path):
-        raise ca.invalid(f"there is no file {path}.")
+def _require_file(ca: GivenSetting) -> GivenSetting:
+    path: Path = parse_setting(Path, ca)
+    if not is_existing(path):
+        raise ca.build_invalid(f"there is no file {path}.")
     return ca._replace(value=str(path.absolute()))
 
 
-def _check_address_is_named(given: Mapping[str, Given]) -> None:
+def _check_address_is_named(given: Mapping[str, GivenSetting]) -> None:
     """A flag or a variable may be for a command that names a server itself. Beside an embedded
     mode they are the rest of a file that once had another."""
-    for item in (given[name] for name in OF_A_SERVER if name in given):
+    for item in (given[name] for name in SERVER_SETTINGS if name in given):
         if item.file is not None:
-            raise item.refused(
+            raise item.build_refusal(
                 "it belongs to a database server, and none is named. Set database_url, or "
                 "deployment_mode to local-server; or leave it out."
             )
 
 
-def _check_names(settings: Mapping[str, Given]) -> None:
+def _check_names(settings: Mapping[str, GivenSetting]) -> None:
     """Whoever says that it is SQLite knows that it has no such names."""
     engine = settings.get("engine")
-    for name, usual in USUAL_NAMES.items():
+    for name, usual in DEFAULT_NAMES.items():
         item = settings.get(name)
-        if item is None or (name == "database" and _is(engine, POSTGRES.engine)):
+        if item is None or (name == "database" and _is_engine(engine, POSTGRES.engine)):
             continue  # that one is part of the address, and was checked with it
         if engine is None and item.value != usual:
-            raise item.refused(
+            raise item.build_refusal(
                 f"it can only be {usual} here: SQLite keeps a file for each project. "
                 "Set engine to surreal or postgres, or leave it out.",
                 (usual,),
             )
         if not re.fullmatch(_NAME, str(item.value)):
-            raise item.invalid("it must be 1 to 64 letters, digits, `_` and `-`.")
-        if name == "namespace" and _is(engine, POSTGRES.engine):
+            raise item.build_invalid("it must be 1 to 64 letters, digits, `_` and `-`.")
+        if name == "namespace" and _is_engine(engine, POSTGRES.engine):
             check_schema(item)
-        if name == "database" and (store := re.fullmatch(_OF_A_STORE, str(item.value))):
-            raise item.refused(
+        if name == "database" and (store := re.fullmatch(_STORE_NAME, str(item.value))):
+            raise item.build_refusal(
                 f"such a name is kept for what belongs to a database {store['whole']!r}. "
                 "Choose another."
             )
 
 
-def _is(engine: Given | None, name: str) -> bool:
+def _is_engine(engine: GivenSetting | None, name: str) -> bool:
     return engine is not None and engine.value == name
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everkept.errors import InvalidInput
-from everkept.settings.locations import located
-from everkept.settings.model import OF_A_SERVER, completed
-from everkept.settings.values import NOT_IN_A_FILE, Given
+from everkept.settings.locations import find_config
+from everkept.settings.model import SERVER_SETTINGS, complete_settings
+from everkept.settings.values import FLAG_ONLY_SETTINGS, GivenSetting
 
 PREFIX = "EVERKEPT_"
 
@@ -28,94 +28,99 @@ REMOTE_KEYS = {
     "remote_user": "database_user",
     "remote_pass": "database_password",
 }
-KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
+FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
 # The flags of settings whose names a file uses for something else.
 REMOTE_FLAGS = {
     "ssh_user": "--remote-user",
     "ssh_host": "--remote-host",
     "ssh_path": "--remote-path",
 }
-LISTS = frozenset({"toolsets", "history_exclude"})
+LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
 # Keys that have only one value here, and why.
-FIXED = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
+FIXED_SETTINGS = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
 
 
-class Gathered(NamedTuple):
+class GatheredSettings(NamedTuple):
     """What counts for each setting, what was given beside, and the file that was read."""
 
-    settings: dict[str, Given]
-    others: list[Given]
+    settings: dict[str, GivenSetting]
+    others: list[GivenSetting]
     file: Path | None
 
 
 def gather(
     names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> Gathered:
+) -> GatheredSettings:
     """Raises InvalidInput and Refused for what cannot be, and what does not go together."""
-    from_flags = {given.name: given for given in _from_flags(names, flags)}
+    from_flags = {given.name: given for given in _read_flags(names, flags)}
     config = from_flags.get("config")
-    path = located(None if config is None else str(config.value), environment)
-    at_top, in_body = ([], []) if path is None else _from_file(names, path)
-    from_environment = list(_from_environment(names, environment))
+    path = find_config(None if config is None else str(config.value), environment)
+    at_top, in_body = ([], []) if path is None else _read_file(names, path)
+    from_environment = list(_read_environment(names, environment))
     by_name = {given.name: given for given in (*at_top, *from_environment)} | from_flags
     others = [given for name, given in by_name.items() if name not in names]
     for given in others:
         _check_fixed(given)
     known = {name: given for name, given in by_name.items() if name in names}
-    settings, unused = completed(known, in_body)
-    return Gathered(settings, [*others, *unused], path)
+    settings, unused = complete_settings(known, in_body)
+    return GatheredSettings(settings, [*others, *unused], path)
 
 
-def _from_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Given]:
+def _read_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[GivenSetting]:
     for name, value in flags.items():
         if name in names and value is not None:
             flag = REMOTE_FLAGS.get(name, "--" + name.replace("_", "-"))
-            yield Given(name, value, flag, f"flag {flag}")
+            yield GivenSetting(name, value, flag, f"flag {flag}")
 
 
-def _from_environment(names: Collection[str], environment: Mapping[str, str]) -> Iterator[Given]:
+def _read_environment(
+    names: Collection[str], environment: Mapping[str, str]
+) -> Iterator[GivenSetting]:
     """A variable that is empty counts as not set."""
     candidates = {name: (PREFIX + name.upper(), *VARIABLES.get(name, ())) for name in names}
     for name, variables in candidates.items():
         for variable in variables:
             if value := environment.get(variable):
-                yield Given(name, value, variable, f"environment {variable}")
+                yield GivenSetting(name, value, variable, f"environment {variable}")
                 break
 
 
-def _from_file(names: Collection[str], path: Path) -> tuple[list[Given], list[Given]]:
+def _read_file(names: Collection[str], path: Path) -> tuple[list[GivenSetting], list[GivenSetting]]:
     """What stands at the top of the file, and in its block for the remote mode."""
     # Most starts have no file to read, and load no reader.
-    from everkept.settings.config_file import Entry, read
+    from everkept.settings.config_file import ConfigEntry, read_config
 
-    def given(entry: Entry) -> Given:
-        name, source = KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
-        return Given(name, entry.value, entry.key, source, path, entry.line)
+    def given(entry: ConfigEntry) -> GivenSetting:
+        name, source = FILE_KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
+        return GivenSetting(name, entry.value, entry.key, source, path, entry.line)
 
-    found = read(path)
+    found = read_config(path)
     at_top = [given(entry) for entry in found.settings]
     in_body = [given(entry) for entry in found.remote]
-    _check_keys(at_top, [*(name for name in names if name not in NOT_IN_A_FILE), *KEYS, *FIXED])
+    _check_keys(
+        at_top,
+        [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS],
+    )
     at_top = [item for item in at_top if item.value is not None]
-    _check_keys(in_body, [*REMOTE_KEYS, *OF_A_SERVER], at_top)
+    _check_keys(in_body, [*REMOTE_KEYS, *SERVER_SETTINGS], at_top)
     return at_top, [item for item in in_body if item.value is not None]
 
 
 def _check_keys(
-    entries: Sequence[Given], known: Sequence[str], before: Sequence[Given] = ()
+    entries: Sequence[GivenSetting], known: Sequence[str], before: Sequence[GivenSetting] = ()
 ) -> None:
     seen = {given.name: given for given in before}
     for given in entries:
         if given.key not in known:
-            raise _unknown(given, known)
+            raise _build_unknown_error(given, known)
         if first := seen.get(given.name):
-            raise given.invalid(f"`{first.key}` in line {first.line} says something already.")
-        if isinstance(given.value, list) and given.name not in LISTS:
-            raise given.invalid("it must be one value, not a list.")
+            raise given.build_invalid(f"`{first.key}` in line {first.line} says something already.")
+        if isinstance(given.value, list) and given.name not in LIST_SETTINGS:
+            raise given.build_invalid("it must be one value, not a list.")
         seen[given.name] = given
 
 
-def _unknown(given: Given, known: Sequence[str]) -> InvalidInput:
+def _build_unknown_error(given: GivenSetting, known: Sequence[str]) -> InvalidInput:
     from difflib import get_close_matches
 
     close = get_close_matches(given.key, known, n=1)
@@ -128,7 +133,7 @@ def _unknown(given: Given, known: Sequence[str]) -> InvalidInput:
     )
 
 
-def _check_fixed(given: Given) -> None:
-    only, reason = FIXED[given.name]
+def _check_fixed(given: GivenSetting) -> None:
+    only, reason = FIXED_SETTINGS[given.name]
     if str(given.value) != only:
-        raise given.refused(f"it can only be {only} here: {reason}.", (only,))
+        raise given.build_refusal(f"it can only be {only} here: {reason}.", (only,))

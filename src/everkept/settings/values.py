@@ -14,10 +14,10 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
 }
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
-NOT_IN_A_FILE = frozenset({"config"})
-HIDDEN = "***"
+FLAG_ONLY_SETTINGS = frozenset({"config"})
+HIDDEN_TEXT = "***"
 # What nobody may read anywhere.
-SECRETS = frozenset({"database_password"})
+SECRET_SETTINGS = frozenset({"database_password"})
 
 # Up to the last "@": a password may hold one, and whatever else should not be in an address.
 _URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
@@ -26,16 +26,16 @@ _URL_PARAMETER = compile_late(
 )
 
 
-class Secret(str):
+class SecretText(str):
     """A text that only whoever uses it sees: it hides where a value is shown as it is."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return repr(HIDDEN)
+        return repr(HIDDEN_TEXT)
 
 
-class Given(NamedTuple):
+class GivenSetting(NamedTuple):
     """What was given for a setting, under which key, and where."""
 
     name: str
@@ -50,116 +50,120 @@ class Given(NamedTuple):
         return self.source.startswith("flag")
 
     @property
-    def told(self) -> Any:
+    def shown_value(self) -> Any:
         """The value as others may read it."""
-        if self.name in SECRETS:
-            return HIDDEN
-        return _address(self.value) if self.name == "database_url" else shown(self.value)
+        if self.name in SECRET_SETTINGS:
+            return HIDDEN_TEXT
+        return (
+            _hide_in_address(self.value)
+            if self.name == "database_url"
+            else hide_secrets(self.value)
+        )
 
-    def refused(self, reason: str, allowed: Sequence[str] = ()) -> EverkeptError:
-        return Refused(f"{self._stands()}; {reason}", **self._facts(allowed))
+    def build_refusal(self, reason: str, allowed: Sequence[str] = ()) -> EverkeptError:
+        return Refused(f"{self._describe_source()}; {reason}", **self._build_facts(allowed))
 
-    def invalid(self, reason: str, allowed: Sequence[str] = ()) -> InvalidInput:
-        return InvalidInput(f"{self._stands()}; {reason}", **self._facts(allowed))
+    def build_invalid(self, reason: str, allowed: Sequence[str] = ()) -> InvalidInput:
+        return InvalidInput(f"{self._describe_source()}; {reason}", **self._build_facts(allowed))
 
-    def _stands(self) -> str:
+    def _describe_source(self) -> str:
         where = "" if self.file is None else f" in {self.file}, line {self.line},"
-        return f"`{self.key}`{where} is {self.told!r}"
+        return f"`{self.key}`{where} is {self.shown_value!r}"
 
-    def _facts(self, allowed: Sequence[str]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"argument": self.key, "value": self.told}
+    def _build_facts(self, allowed: Sequence[str]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"argument": self.key, "value": self.shown_value}
         if self.file is not None:
             facts |= {"file": str(self.file), "line": self.line}
         return facts | ({"allowed": list(allowed)} if allowed else {})
 
 
-def shown(value: Any) -> Any:
+def hide_secrets(value: Any) -> Any:
     """A value that others may read: without the passwords inside its addresses."""
-    if isinstance(value, Secret):
-        return HIDDEN
+    if isinstance(value, SecretText):
+        return HIDDEN_TEXT
     if not isinstance(value, str) or "://" not in value:
         return value
-    return _URL_PARAMETER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", value))
+    return _URL_PARAMETER.sub(rf"\1{HIDDEN_TEXT}", _URL_PASSWORD.sub(rf"\1{HIDDEN_TEXT}", value))
 
 
-def _address(value: Any) -> Any:
+def _hide_in_address(value: Any) -> Any:
     """An address may be written so badly that what is secret in it is not where it belongs."""
-    told = shown(value)
+    told = hide_secrets(value)
     if not isinstance(told, str) or told != value:
         return told
     start = told.rfind("@")
-    told = told if start < 0 else HIDDEN + told[start:]
-    return told if "://" in told or "?" not in told else told[: told.index("?") + 1] + HIDDEN
+    told = told if start < 0 else HIDDEN_TEXT + told[start:]
+    return told if "://" in told or "?" not in told else told[: told.index("?") + 1] + HIDDEN_TEXT
 
 
-def parsed(kind: Any, given: Given) -> Any:
+def parse_setting(kind: Any, given: GivenSetting) -> Any:
     """The value as the type of its setting."""
-    choices = choices_of(kind)
+    choices = list_choices(kind)
     if choices:
-        return _choice(choices, given)
+        return _parse_choice(choices, given)
     if kind is bool:
-        return given.value if isinstance(given.value, bool) else _boolean(given)
+        return given.value if isinstance(given.value, bool) else _parse_boolean(given)
     if kind is int:
-        return _number(given)
+        return _parse_number(given)
     if kind is float:
-        return _seconds(given)
+        return _parse_seconds(given)
     if Path in (kind, *get_args(kind)):
-        return _path(given)
-    return _text(given)
+        return _parse_path(given)
+    return _parse_text(given)
 
 
-def choices_of(kind: Any) -> tuple[str, ...]:
+def list_choices(kind: Any) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _choice(choices: tuple[str, ...], given: Given) -> str:
+def _parse_choice(choices: tuple[str, ...], given: GivenSetting) -> str:
     aliases = ALIASES.get(given.name, {})
     value = aliases.get(str(given.value), str(given.value))
     if value not in choices:
-        raise given.invalid(f"it must be one of {', '.join(choices)}.", choices)
+        raise given.build_invalid(f"it must be one of {', '.join(choices)}.", choices)
     return value
 
 
-def _boolean(given: Given) -> bool:
+def _parse_boolean(given: GivenSetting) -> bool:
     value = str(given.value).lower()
     if value in {"1", "true", "yes", "on"}:
         return True
     if value in {"0", "false", "no", "off"}:
         return False
-    raise given.invalid("it must be true or false.", ("true", "false"))
+    raise given.build_invalid("it must be true or false.", ("true", "false"))
 
 
-def _number(given: Given) -> int:
+def _parse_number(given: GivenSetting) -> int:
     try:
         value = int(given.value)
     except (TypeError, ValueError):
-        raise given.invalid("it must be a whole number.") from None
+        raise given.build_invalid("it must be a whole number.") from None
     least, most = BOUNDS.get(given.name, (None, None))
     if (least is not None and value < least) or (most is not None and value > most):
         upper = "" if most is None else f" and {most} at most"
-        raise given.invalid(f"it must be {least} at least{upper}.")
+        raise given.build_invalid(f"it must be {least} at least{upper}.")
     return value
 
 
-def _seconds(given: Given) -> float:
+def _parse_seconds(given: GivenSetting) -> float:
     try:
         value = float(given.value)
     except (TypeError, ValueError):
         value = 0.0
     if not 0 < value < float("inf"):
-        raise given.invalid("it must be a number above 0.")
+        raise given.build_invalid("it must be a number above 0.")
     return value
 
 
-def _path(given: Given) -> Path:
+def _parse_path(given: GivenSetting) -> Path:
     if given.value == "":
-        raise given.invalid("it must name a folder.")
+        raise given.build_invalid("it must name a folder.")
     path = Path(cast(str, given.value)).expanduser()
     # In a file, a relative path means the same whoever reads it from where.
     return path if given.file is None else given.file.parent / path
 
 
-def _text(given: Given) -> str:
+def _parse_text(given: GivenSetting) -> str:
     if isinstance(given.value, list):
         return ",".join(cast(list[str], given.value))
-    return Secret(given.value) if given.name in SECRETS else str(given.value)
+    return SecretText(given.value) if given.name in SECRET_SETTINGS else str(given.value)

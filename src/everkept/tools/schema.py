@@ -18,10 +18,10 @@ from typing import (
     get_type_hints,
 )
 
-from everkept.core.text import clipped, forbidden_in_text
-from everkept.core.times import parsed
+from everkept.core.text import clip_text, find_forbidden
+from everkept.core.times import parse_time
 from everkept.errors import InvalidInput
-from everkept.values import MISSING, Value, fields, is_value_type
+from everkept.values import MISSING, Value, is_value_type, list_fields
 
 JSON = dict[str, Any]
 V = TypeVar("V")
@@ -32,8 +32,8 @@ _JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number"
 _UNIONS = (Union, types.UnionType)
 _LISTS = (list, tuple, Sequence)
 _OBJECTS = (dict, Mapping)
-_LARGEST = 2**53  # past it, JSON's readers differ, and a database has no room for all
-_DEEPEST = 20  # objects and lists inside each other, where any JSON is taken
+_MAX_NUMBER = 2**53  # past it, JSON's readers differ, and a database has no room for all
+_MAX_DEPTH = 20  # objects and lists inside each other, where any JSON is taken
 
 
 class Field(Value):
@@ -65,23 +65,23 @@ class Parameter(Value):
         return self.default is REQUIRED
 
     @property
-    def may_be_none(self) -> bool:
+    def is_optional(self) -> bool:
         """Then it is left out of an answer where it is."""
-        return _without_none(self.annotation)[1]
+        return _strip_none(self.annotation)[1]
 
 
-def parameter(attribute: str, annotation: Any, default: Any = REQUIRED) -> Parameter:
-    bare, field = _unwrapped(annotation)
+def build_parameter(attribute: str, annotation: Any, default: Any = REQUIRED) -> Parameter:
+    bare, field = _unwrap(annotation)
     return Parameter(attribute, field.name or attribute, bare, field, default)
 
 
-def object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JSON:
+def build_object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JSON:
     """The JSON schema of an object; aliases are accepted but not advertised."""
     schema: JSON = {
         "type": "object",
-        "properties": {p.name: _parameter_schema(p) for p in parameters},
+        "properties": {p.name: _build_parameter_schema(p) for p in parameters},
     }
-    required = [p.name for p in parameters if p.is_required and not p.may_be_none]
+    required = [p.name for p in parameters if p.is_required and not p.is_optional]
     if required:
         schema["required"] = required
     if closed:
@@ -89,23 +89,23 @@ def object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JS
     return schema
 
 
-def value_schema(annotation: Any, field: Field | None = None) -> JSON:
+def build_value_schema(annotation: Any, field: Field | None = None) -> JSON:
     """The JSON schema of a value; a None is left out of objects, so it needs no type."""
-    bare, own = _unwrapped(annotation)
+    bare, own = _unwrap(annotation)
     field = field or own
-    bare, _ = _without_none(bare)
+    bare, _ = _strip_none(bare)
     if bare is Any:
-        return _described({}, field)
+        return _describe({}, field)
     origin = get_origin(bare)
     if origin in _UNIONS:
         # One form is advertised; the others are accepted, as aliases are.
-        return value_schema(get_args(bare)[0], field)
+        return build_value_schema(get_args(bare)[0], field)
     if field.moment:
         schema: JSON = {"type": "string", "format": "date-time"}
     elif origin is Literal:
         schema = {"type": "string", "enum": list(get_args(bare))}
     elif origin in _LISTS:
-        item = value_schema(get_args(bare)[0])
+        item = build_value_schema(get_args(bare)[0])
         schema = {"type": "array", "items": item}
         if field.one_or_more:
             schema = {"oneOf": [item, schema]}
@@ -114,14 +114,14 @@ def value_schema(annotation: Any, field: Field | None = None) -> JSON:
     elif is_value_type(bare):
         # Only the outermost object is declared closed: an item's aliases are accepted too, and
         # the keyword would stand in every client's context once per level.
-        schema = object_schema(parameters_of(cast(type, bare)), closed=False)
+        schema = build_object_schema(list_parameters(cast(type, bare)), closed=False)
     else:
         schema = {"type": _JSON_TYPES[bare]}
-    return _described(schema, field)
+    return _describe(schema, field)
 
 
 @cache
-def parameters_of(kind: type) -> tuple[Parameter, ...]:
+def list_parameters(kind: type) -> tuple[Parameter, ...]:
     """The fields of a value type, as they stand on the wire."""
     hints = get_type_hints(kind, include_extras=True)
 
@@ -130,16 +130,16 @@ def parameters_of(kind: type) -> tuple[Parameter, ...]:
             return item.default
         return item.default_factory() if item.default_factory is not MISSING else REQUIRED
 
-    return tuple(parameter(f.name, hints[f.name], default_of(f)) for f in fields(kind))
+    return tuple(build_parameter(f.name, hints[f.name], default_of(f)) for f in list_fields(kind))
 
 
-def object_parser(parameters: Sequence[Parameter]) -> Parse:
+def build_object_parser(parameters: Sequence[Parameter]) -> Parse:
     """Return what checks an object and gives its values by attribute name.
 
     The types are looked at now, and not again for each object.
     """
     checks = {
-        name: (p, parser(p.annotation, p.field, p.default))
+        name: (p, build_parser(p.annotation, p.field, p.default))
         for p in parameters
         for name in (p.name, *p.field.aliases)
     }
@@ -148,14 +148,14 @@ def object_parser(parameters: Sequence[Parameter]) -> Parse:
         values: JSON = {}
         for name, value in given.items():
             if name not in checks:
-                raise _unknown(name, path, [p.name for p in parameters])
+                raise _build_unknown_error(name, path, [p.name for p in parameters])
             wanted, check = checks[name]
             if wanted.attribute in values:
                 raise InvalidInput(
-                    f"Argument `{_at(path, wanted.name)}` is given twice.",
-                    argument=_at(path, wanted.name),
+                    f"Argument `{_join_path(path, wanted.name)}` is given twice.",
+                    argument=_join_path(path, wanted.name),
                 )
-            values[wanted.attribute] = check(value, _at(path, name))
+            values[wanted.attribute] = check(value, _join_path(path, name))
         if len(values) < len(parameters):
             _add_defaults(values, parameters, path)
         return values
@@ -168,49 +168,49 @@ def _add_defaults(values: JSON, parameters: Sequence[Parameter], path: str) -> N
         if wanted.attribute not in values:
             if wanted.is_required:
                 raise InvalidInput(
-                    f"Argument `{_at(path, wanted.name)}` is required.",
-                    argument=_at(path, wanted.name),
+                    f"Argument `{_join_path(path, wanted.name)}` is required.",
+                    argument=_join_path(path, wanted.name),
                 )
             values[wanted.attribute] = wanted.default
 
 
 @cache
-def _parser_of(kind: type) -> Parse:
-    return object_parser(parameters_of(kind))
+def _build_type_parser(kind: type) -> Parse:
+    return build_object_parser(list_parameters(kind))
 
 
-def parser(annotation: Any, field: Field, default: Any = REQUIRED) -> Parse:
+def build_parser(annotation: Any, field: Field, default: Any = REQUIRED) -> Parse:
     """Return what checks a value of that type."""
-    bare, optional = _without_none(annotation)
-    check = _parser(bare, field)
+    bare, optional = _strip_none(annotation)
+    check = _build_bare_parser(bare, field)
     if not optional and default is not None:
         return check
     return lambda value, path: None if value is None else check(value, path)
 
 
-def _parser(bare: Any, field: Field) -> Parse:
+def _build_bare_parser(bare: Any, field: Field) -> Parse:
     if bare is Any:
         return lambda value, _path: value
     origin = get_origin(bare)
     if origin in _UNIONS:
-        return _union_parser(get_args(bare), field)
+        return _build_union_parser(get_args(bare), field)
     if field.moment:
-        return _moment
+        return _parse_moment
     if origin is Literal:
-        return partial(_one_of, get_args(bare))
+        return partial(_parse_choice, get_args(bare))
     if origin in _LISTS:
-        return partial(_list, parser(*_unwrapped(get_args(bare)[0])), field)
+        return partial(_parse_list, build_parser(*_unwrap(get_args(bare)[0])), field)
     if origin in _OBJECTS:
-        return partial(_any_object, field)
+        return partial(_parse_any_object, field)
     if is_value_type(bare):
         return partial(parse_value, bare)
-    return partial(_text, field) if bare is str else partial(_number, bare, field)
+    return partial(_parse_text, field) if bare is str else partial(_parse_number, bare, field)
 
 
-def _union_parser(members: Sequence[Any], field: Field) -> Parse:
+def _build_union_parser(members: Sequence[Any], field: Field) -> Parse:
     """Return what checks by the member of the value's form, or by the first if there is none."""
-    bares = [_unwrapped(member)[0] for member in members]
-    checks = [(get_origin(bare) in _LISTS, parser(bare, field)) for bare in bares]
+    bares = [_unwrap(member)[0] for member in members]
+    checks = [(get_origin(bare) in _LISTS, build_parser(bare, field)) for bare in bares]
 
     def parse(value: Any, path: str) -> Any:
         is_list = isinstance(value, list)
@@ -223,8 +223,8 @@ def _union_parser(members: Sequence[Any], field: Field) -> Parse:
 def parse_value(kind: type[V], given: Any, path: str = "") -> V:
     """Return the value of that type that an object of JSON describes."""
     if not isinstance(given, dict):
-        raise _wrong("an object", given, path)
-    return kind(**_parser_of(kind)(given, path))
+        raise _build_type_error("an object", given, path)
+    return kind(**_build_type_parser(kind)(given, path))
 
 
 def to_json(value: Any) -> Any:
@@ -248,15 +248,17 @@ class _Converters(dict[type, Convert | None]):
     """How values of a type become JSON, found out once for each; None if they are JSON."""
 
     def __missing__(self, kind: type) -> Convert | None:
-        convert = self[kind] = _converter(kind) if is_value_type(kind) else None
+        convert = self[kind] = _build_converter(kind) if is_value_type(kind) else None
         return convert
 
 
 _CONVERTERS = _Converters({list: _list_to_json, tuple: _list_to_json, dict: _object_to_json})
 
 
-def _converter(kind: type) -> Convert:
-    steps = tuple((p.name, p.attribute, _convert_of(p.annotation)) for p in parameters_of(kind))
+def _build_converter(kind: type) -> Convert:
+    steps = tuple(
+        (p.name, p.attribute, _find_converter(p.annotation)) for p in list_parameters(kind)
+    )
 
     def convert(value: Any) -> JSON:
         fields: JSON = {}
@@ -268,68 +270,70 @@ def _converter(kind: type) -> Convert:
     return convert
 
 
-def _convert_of(annotation: Any) -> Convert | None:
+def _find_converter(annotation: Any) -> Convert | None:
     """Return how a field becomes JSON: None if its type alone says that it is."""
-    bare = bare_type(annotation)
+    bare = get_bare_type(annotation)
     origin = get_origin(bare)
     if bare in _JSON_TYPES or origin is Literal:
         return None
     if origin in _LISTS:
-        return list if _convert_of(get_args(bare)[0]) is None else _list_to_json
+        return list if _find_converter(get_args(bare)[0]) is None else _list_to_json
     return to_json
 
 
-def bare_type(annotation: Any) -> Any:
+def get_bare_type(annotation: Any) -> Any:
     """The type alone, without its Field and without None."""
-    bare, _ = _unwrapped(annotation)
-    return _without_none(bare)[0]
+    bare, _ = _unwrap(annotation)
+    return _strip_none(bare)[0]
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
+def find_nearest(name: str, known: Sequence[str]) -> str | None:
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return found[0] if found else None
 
 
-def _text(field: Field, value: Any, path: str) -> str:
+def _parse_text(field: Field, value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise _wrong("text", value, path)
+        raise _build_type_error("text", value, path)
     if field.max_length is not None and len(value) > field.max_length:
         raise InvalidInput(
             f"`{path}` has {len(value):,} characters; at most {field.max_length:,} are allowed.",
             argument=path,
-            value=clipped(value),
+            value=clip_text(value),
             limit=field.max_length,
         )
     if not field.blank and not value.strip():
         raise InvalidInput(
-            f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=_shown(value)
+            f"`{path}` is {'blank' if value else 'empty'}.",
+            argument=path,
+            value=_format_value(value),
         )
-    forbidden = forbidden_in_text(value)
+    forbidden = find_forbidden(value)
     if forbidden is not None:
         raise InvalidInput(
             f"`{path}` holds the character U+{ord(forbidden):04X}, which cannot be stored.",
             argument=path,
-            value=ascii(clipped(value)),
+            value=ascii(clip_text(value)),
         )
     return value
 
 
-def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
+def _parse_number(kind: Any, field: Field, value: Any, path: str) -> Any:
     # True is an int to Python; to a caller it is a mistake.
     if kind is bool:
         if not isinstance(value, bool):
-            raise _wrong("true or false", value, path)
+            raise _build_type_error("true or false", value, path)
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong("a whole number" if kind is int else "a number", value, path)
+        raise _build_type_error("a whole number" if kind is int else "a number", value, path)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("a finite number", value, path)
+        raise _build_type_error("a finite number", value, path)
     if kind is int:
         if isinstance(value, float) and not value.is_integer():
-            raise _wrong("a whole number", value, path)
+            raise _build_type_error("a whole number", value, path)
         value = int(value)
-        if abs(value) > _LARGEST:
-            raise _wrong(f"a whole number of at most {_LARGEST:,}", value, path)
+        if abs(value) > _MAX_NUMBER:
+            raise _build_type_error(f"a whole number of at most {_MAX_NUMBER:,}", value, path)
     below = field.ge is not None and value < field.ge
     above = field.le is not None and value > field.le
     if below or above:
@@ -342,24 +346,24 @@ def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
     return value
 
 
-def _moment(value: Any, path: str) -> int:
+def _parse_moment(value: Any, path: str) -> int:
     if not isinstance(value, str):
-        raise _wrong("a time as text", value, path)
+        raise _build_type_error("a time as text", value, path)
     try:
-        return parsed(value.strip())
+        return parse_time(value.strip())
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"`{path}` is {_shown(value)}, which is no time.",
+            f"`{path}` is {_format_value(value)}, which is no time.",
             hint="Write 2026-02-20, or 2026-02-20T14:30:00Z; without a zone it is UTC.",
             argument=path,
-            value=_shown(value),
+            value=_format_value(value),
         ) from None
 
 
-def _any_object(field: Field, value: Any, path: str) -> JSON:
+def _parse_any_object(field: Field, value: Any, path: str) -> JSON:
     """Whatever JSON an object may hold, as long as it can be stored."""
     if not isinstance(value, dict):
-        raise _wrong("an object", value, path)
+        raise _build_type_error("an object", value, path)
     _check_json(value, path)
     size = len(json.dumps(value, ensure_ascii=False))
     if field.max_length is not None and size > field.max_length:
@@ -372,28 +376,28 @@ def _any_object(field: Field, value: Any, path: str) -> JSON:
 
 
 def _check_json(value: Any, path: str, depth: int = 0) -> None:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise InvalidInput(
-            f"`{path}` is nested more than {_DEEPEST} levels deep.", argument=clipped(path)
+            f"`{path}` is nested more than {_MAX_DEPTH} levels deep.", argument=clip_text(path)
         )
     if isinstance(value, dict):
         for name, item in cast(JSON, value).items():
-            _text(Field(), name, clipped(path))
-            _check_json(item, _at(path, clipped(name)), depth + 1)
+            _parse_text(Field(), name, clip_text(path))
+            _check_json(item, _join_path(path, clip_text(name)), depth + 1)
     elif isinstance(value, list):
         for i, item in enumerate(cast(list[Any], value)):
             _check_json(item, f"{path}[{i}]", depth + 1)
     elif isinstance(value, str):
-        _text(Field(), value, path)
+        _parse_text(Field(), value, path)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("a finite number", value, path)
+        raise _build_type_error("a finite number", value, path)
 
 
-def _list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
+def _parse_list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     if field.one_or_more and not isinstance(value, list):
         value = [value]
     if not isinstance(value, list):
-        raise _wrong("a list", value, path)
+        raise _build_type_error("a list", value, path)
     items = cast(list[Any], value)
     if field.max_items is not None and len(items) > field.max_items:
         raise InvalidInput(
@@ -406,47 +410,49 @@ def _list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     return [check(entry, f"{path}[{i}]") for i, entry in enumerate(items)]
 
 
-def _one_of(allowed: Sequence[Any], value: Any, path: str) -> Any:
+def _parse_choice(allowed: Sequence[Any], value: Any, path: str) -> Any:
     if value in allowed and isinstance(value, str):
         return value
     listed = ", ".join(str(choice) for choice in allowed)
     raise InvalidInput(
-        f"`{path}` is {_shown(value)}; it must be one of {listed}.",
+        f"`{path}` is {_format_value(value)}; it must be one of {listed}.",
         argument=path,
-        value=_shown(value),
+        value=_format_value(value),
         allowed=list(allowed),
     )
 
 
-def _wrong(expected: str, value: Any, path: str) -> InvalidInput:
+def _build_type_error(expected: str, value: Any, path: str) -> InvalidInput:
     return InvalidInput(
-        f"`{path}` must be {expected}, not {_shown(value)}.", argument=path, value=_shown(value)
+        f"`{path}` must be {expected}, not {_format_value(value)}.",
+        argument=path,
+        value=_format_value(value),
     )
 
 
-def _unknown(name: str, path: str, known: Sequence[str]) -> InvalidInput:
-    close = nearest(name, known)
+def _build_unknown_error(name: str, path: str, known: Sequence[str]) -> InvalidInput:
+    close = find_nearest(name, known)
     hint = f"Did you mean `{close}`?" if close else f"Known: {', '.join(known) or 'none'}."
-    shown = clipped(_at(path, name))
+    shown = clip_text(_join_path(path, name))
     return InvalidInput(f"Unknown argument `{shown}`.", hint=hint, argument=shown)
 
 
-def _shown(value: Any) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, default=str))
+def _format_value(value: Any) -> str:
+    return clip_text(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _at(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _parameter_schema(item: Parameter) -> JSON:
-    schema = value_schema(item.annotation, item.field)
+def _build_parameter_schema(item: Parameter) -> JSON:
+    schema = build_value_schema(item.annotation, item.field)
     if not item.is_required and item.default is not None:
         schema["default"] = to_json(item.default)
     return schema
 
 
-def _described(schema: JSON, field: Field) -> JSON:
+def _describe(schema: JSON, field: Field) -> JSON:
     # Lengths are checked but not advertised: they stand in every client's context, and an
     # assistant meets them so rarely that the error which names them is enough.
     limits = {"minimum": field.ge, "maximum": field.le}
@@ -455,9 +461,9 @@ def _described(schema: JSON, field: Field) -> JSON:
     return schema | {key: limit for key, limit in limits.items() if limit is not None}
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, Field]:
+def _unwrap(annotation: Any) -> tuple[Any, Field]:
     """The bare type and its Field; `T | None` around an annotated type keeps the Field."""
-    bare, optional = _without_none(annotation)
+    bare, optional = _strip_none(annotation)
     if get_origin(bare) is Annotated:
         inner, *marks = get_args(bare)
         field = next((mark for mark in marks if isinstance(mark, Field)), Field())
@@ -465,7 +471,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, Field]:
     return annotation, Field()
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
+def _strip_none(annotation: Any) -> tuple[Any, bool]:
     if get_origin(annotation) in _UNIONS:
         kept = tuple(arg for arg in get_args(annotation) if arg is not type(None))
         if len(kept) < len(get_args(annotation)):

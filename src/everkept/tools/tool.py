@@ -8,19 +8,19 @@ from functools import cache, cached_property
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from everkept.core.mcp import encode
-from everkept.core.sessions import Call
+from everkept.core.sessions import ToolCall
 from everkept.errors import Conflict, InvalidInput, NotFound
 from everkept.tools.schema import (
     JSON,
     REQUIRED,
     Parameter,
     Parse,
-    nearest,
-    object_parser,
-    object_schema,
-    parameter,
+    build_object_parser,
+    build_object_schema,
+    build_parameter,
+    build_value_schema,
+    find_nearest,
     to_json,
-    value_schema,
 )
 from everkept.values import Value, is_value_type, replace
 
@@ -41,15 +41,15 @@ class Effect(Enum):
     """What a call does to what is stored."""
 
     READS = "reads"
-    SELECTS = "changes what the session remembers"
+    SESSION_ONLY = "changes what the session remembers"
     WRITES = "writes"
     REPEATABLE = "writes, and a second time changes nothing"
     DESTROYS = "removes or hides"
-    ERASES = "removes for good"
+    PERMANENT = "removes for good"
     OUTSIDE = "is another server's affair"
 
 
-class Result:
+class ToolResult:
     """What a tool answers: facts, and a sentence if the contract asks for one.
 
     A tool that has the JSON of its facts gives it as `encoded`, and no structure is built from
@@ -72,19 +72,19 @@ class Result:
         self.wire = wire  # another server's answer, passed on unchanged
 
     @classmethod
-    def of(cls, value: Any) -> "Result":
-        if isinstance(value, Result):
+    def from_value(cls, value: Any) -> "ToolResult":
+        if isinstance(value, ToolResult):
             return value
         return cls(to_json(value), getattr(value, "sentence", None))
 
     @property
-    def structured(self) -> JSON:
+    def facts(self) -> JSON:
         if self._structured is None:
-            self._structured = cast(JSON, json.loads(self.encoded))
+            self._structured = cast(JSON, json.loads(self.facts_json))
         return self._structured
 
     @property
-    def encoded(self) -> str:
+    def facts_json(self) -> str:
         """The facts as compact JSON."""
         if self._encoded is None:
             self._encoded = encode(self._structured)
@@ -93,30 +93,30 @@ class Result:
     @property
     def text(self) -> str:
         """The sentence, or the facts as JSON."""
-        return self.encoded if self.sentence is None else self.sentence
+        return self.facts_json if self.sentence is None else self.sentence
 
     @property
     def is_error(self) -> bool:
         return self.wire is not None and self.wire.get("isError") is True
 
     def __repr__(self) -> str:
-        return f"Result({self.structured!r}, {self.sentence!r}, wire={self.wire!r})"
+        return f"Result({self.facts!r}, {self.sentence!r}, wire={self.wire!r})"
 
 
-class Warned(Value):
+class ToolWarning(Value):
     """Something that the caller should know although the call succeeded."""
 
     code: str
     message: str
 
 
-def masking_warnings(kinds: Iterable[str]) -> list[Warned]:
+def build_masking_warnings(kinds: Iterable[str]) -> list[ToolWarning]:
     """Return the warning about secrets that were masked before they were stored, if any were."""
     found = ", ".join(kinds)
-    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else []
+    return [ToolWarning("secret_masked", f"Masked before storing: {found}.")] if found else []
 
 
-Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]
+Run = Callable[[ToolCall, Mapping[str, Any]], Awaitable[ToolResult]]
 
 
 class Tool(Value):
@@ -135,8 +135,8 @@ class Tool(Value):
     said_to_read: bool = False  # of another server's tool: by somebody who is believed
 
     @property
-    def only_reads(self) -> bool:
-        return self.effect in (Effect.READS, Effect.SELECTS) or self.said_to_read
+    def is_read_only(self) -> bool:
+        return self.effect in (Effect.READS, Effect.SESSION_ONLY) or self.said_to_read
 
     @property
     def annotations(self) -> JSON:
@@ -146,13 +146,13 @@ class Tool(Value):
         return {
             "title": self.name.replace("_", " ").capitalize(),
             "readOnlyHint": reads,
-            "destructiveHint": self.effect in (Effect.DESTROYS, Effect.ERASES),
+            "destructiveHint": self.effect in (Effect.DESTROYS, Effect.PERMANENT),
             "idempotentHint": self.effect is not Effect.WRITES and not self.adds_each_time,
             "openWorldHint": False,
         }
 
 
-class _Marking(Value):
+class _ToolMark(Value):
     """What a signature does not say of a tool."""
 
     effect: Effect
@@ -169,25 +169,25 @@ def tool(
     """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.__tool__ = _Marking(effect, adds_each_time, aliases)  # type: ignore[attr-defined]
+        method.__tool__ = _ToolMark(effect, adds_each_time, aliases)  # type: ignore[attr-defined]
         return method
 
     return mark
 
 
-class Family:
+class ToolFamily:
     """A set of tools made from the marked methods of a class, in the order they stand in."""
 
-    def tools(self) -> list[Tool]:
+    def list_tools(self) -> list[Tool]:
         marked = [
-            (name, cast(_Marking, attribute.__tool__))
+            (name, cast(_ToolMark, attribute.__tool__))
             for kind in reversed(type(self).__mro__)
             for name, attribute in vars(kind).items()
             if hasattr(attribute, "__tool__")
         ]
         return [
             replace(
-                tool_from_method(getattr(self, name), marking.effect),
+                build_tool(getattr(self, name), marking.effect),
                 adds_each_time=marking.adds_each_time,
                 aliases=marking.aliases,
             )
@@ -195,48 +195,48 @@ class Family:
         ]
 
 
-def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
+def build_tool(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
     """Name, description, schemas and validation, all from the signature."""
     name: str = method.__name__
     hints = get_type_hints(method, include_extras=True)
     signature = inspect.signature(method)
-    wants_call = [p for p in signature.parameters if hints[p] is Call]
+    wants_call = [p for p in signature.parameters if hints[p] is ToolCall]
     parameters = tuple(
-        parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
+        build_parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
         for p in signature.parameters.values()
         if p.name not in wants_call
     )
 
     @cache
     def parser() -> Parse:
-        return object_parser(parameters)
+        return build_object_parser(parameters)
 
-    async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
-        values = parser()(_as_mapping(arguments), "")
+    async def run(call: ToolCall, arguments: Mapping[str, Any]) -> ToolResult:
+        values = parser()(_require_mapping(arguments), "")
         values.update(dict.fromkeys(wants_call, call))
-        return Result.of(await method(**values))
+        return ToolResult.from_value(await method(**values))
 
     return Tool(
         name=name,
         description=inspect.cleandoc(method.__doc__ or ""),
-        input_schema=object_schema(parameters),
-        output_schema=_output_schema(hints["return"]),
+        input_schema=build_object_schema(parameters),
+        output_schema=_build_output_schema(hints["return"]),
         run=run,
         effect=effect,
         parameters=parameters,
     )
 
 
-def _output_schema(returned: Any) -> JSON | None:
+def _build_output_schema(returned: Any) -> JSON | None:
     if get_origin(returned) is Annotated:  # Annotated[Result, X]: JSON that has the form of X
         returned = get_args(returned)[1]
     if not is_value_type(returned):
         return None
     # A failed call answers with the error envelope, and both must conform.
-    return {"type": "object", "anyOf": [value_schema(returned), ERROR_SCHEMA]}
+    return {"type": "object", "anyOf": [build_value_schema(returned), ERROR_SCHEMA]}
 
 
-def _as_mapping(arguments: Any) -> Mapping[str, Any]:
+def _require_mapping(arguments: Any) -> Mapping[str, Any]:
     if not isinstance(arguments, Mapping):
         raise InvalidInput("The arguments must be an object.", value=type(arguments).__name__)
     return arguments  # pyright: ignore[reportUnknownVariableType]
@@ -267,21 +267,21 @@ class Toolset:
     def get(self, name: str) -> Tool:
         found = self._tools.get(name) or self._by_alias.get(name)
         if found is None:
-            close = nearest(name, list(self._tools))
+            close = find_nearest(name, list(self._tools))
             hint = f"Did you mean `{close}`?" if close else "tools/list names what there is."
             raise NotFound("tool", name, hint=hint)
         return found
 
 
-def combined(*toolsets: Iterable[Tool]) -> Toolset:
+def combine(*toolsets: Iterable[Tool]) -> Toolset:
     return Toolset(item for toolset in toolsets for item in toolset)
 
 
-def filtered(toolset: Iterable[Tool], keep: Callable[[Tool], bool]) -> Toolset:
+def select_tools(toolset: Iterable[Tool], keep: Callable[[Tool], bool]) -> Toolset:
     return Toolset(item for item in toolset if keep(item))
 
 
-def renamed(toolset: Iterable[Tool], names: Mapping[str, str]) -> Toolset:
+def rename_tools(toolset: Iterable[Tool], names: Mapping[str, str]) -> Toolset:
     """Tools under new names; those not mentioned keep theirs."""
     return Toolset(replace(item, name=names.get(item.name, item.name)) for item in toolset)
 
@@ -301,24 +301,24 @@ class LateToolset(Toolset):
         self._parts: dict[str, Toolset] = {}
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._whole)
+        return iter(self._all_tools)
 
     def __len__(self) -> int:
-        return len(self._whole)
+        return len(self._all_tools)
 
     def __contains__(self, name: object) -> bool:
-        part = self._part(name)
-        return (part is not None and name in part) or name in self._whole
+        part = self._find_family(name)
+        return (part is not None and name in part) or name in self._all_tools
 
     def get(self, name: str) -> Tool:
-        part = self._part(name)
-        return part.get(name) if part is not None and name in part else self._whole.get(name)
+        part = self._find_family(name)
+        return part.get(name) if part is not None and name in part else self._all_tools.get(name)
 
     @cached_property
-    def _whole(self) -> Toolset:
-        return combined(*(maker() for maker in self._makers.values()))
+    def _all_tools(self) -> Toolset:
+        return combine(*(maker() for maker in self._makers.values()))
 
-    def _part(self, name: object) -> Toolset | None:
+    def _find_family(self, name: object) -> Toolset | None:
         """Return the family that the name probably belongs to."""
         family = self._families.get(name) if isinstance(name, str) else None
         if family is None or family not in self._makers:

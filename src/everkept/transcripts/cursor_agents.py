@@ -13,62 +13,62 @@ from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Event, Turn
 from everkept.transcripts.source_programs import (
-    fingerprint,
-    listed,
-    mapping,
-    moment,
-    storable,
-    string,
-    unique,
+    as_list,
+    as_mapping,
+    as_text,
+    compute_fingerprint,
+    decode_text,
+    deduplicate_texts,
+    parse_time,
 )
 from everkept.transcripts.turns import (
-    Message,
-    Setting,
-    belongs,
-    failure,
-    files_of,
-    name,
-    snippets_of,
-    turn_of,
-    without,
-    without_leading,
+    ConversationInfo,
+    TranscriptMessage,
+    as_name,
+    clip_failure,
+    is_continuation,
+    join_messages,
+    list_files,
+    list_snippets,
+    strip_leading_tags,
+    strip_tags,
 )
 
-_OTHER = re.compile(r"[^A-Za-z0-9]+")
-_MOST_LOOKED_AT = 20_000  # names in one folder
+_NON_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]+")
+_MAX_FOLDER_ENTRIES = 20_000  # names in one folder
 
 
 @lru_cache(256)
-def folder_of(slug: str) -> str | None:
+def find_folder(slug: str) -> str | None:
     """The one folder of this machine that the name fits; None for no folder or several."""
-    root, rest = _start(_OTHER.sub("-", slug).strip("-"))
-    found = list(_fitting(root, rest)) if rest else []
+    root, rest = _split_root(_NON_ALPHANUMERIC.sub("-", slug).strip("-"))
+    found = list(_find_matching_folders(root, rest)) if rest else []
     return found[0] if len(found) == 1 else None
 
 
-def _start(name: str) -> tuple[Path, str]:
+def _split_root(name: str) -> tuple[Path, str]:
     if sys.platform == "win32":
         drive, _, rest = name.partition("-")
         return Path(f"{drive}:\\"), rest if len(drive) == 1 else ""
     return Path("/"), name
 
 
-def _fitting(folder: Path, name: str) -> Iterator[str]:
-    for entry in _names(folder):
-        part = _OTHER.sub("-", entry).strip("-")
+def _find_matching_folders(folder: Path, name: str) -> Iterator[str]:
+    for entry in _list_names(folder):
+        part = _NON_ALPHANUMERIC.sub("-", entry).strip("-")
         path = folder / entry
         if not part or not (name + "-").startswith(part + "-") or not _is_folder(path):
             continue
         if part == name:
             yield str(path)
         else:
-            yield from _fitting(path, name[len(part) + 1 :])
+            yield from _find_matching_folders(path, name[len(part) + 1 :])
 
 
-def _names(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry in islice(entries, _MOST_LOOKED_AT)]
+            return [entry.name for entry in islice(entries, _MAX_FOLDER_ENTRIES)]
     except OSError:
         return []
 
@@ -80,14 +80,14 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-FROM_FILE = "file"
+FILE_READER = "file"
 
-_AGENTS = "subagents"
-_HIDDEN = "[REDACTED]"  # in place of what the model thought
-_QUERY = re.compile(r"<user_query>(.*?)(?:</user_query>|\Z)", re.DOTALL)
-_TIMESTAMP = re.compile(r"<timestamp>(.{1,100}?)</timestamp>", re.DOTALL)
+_AGENTS_FOLDER = "subagents"
+_REDACTED_MARKER = "[REDACTED]"  # in place of what the model thought
+_QUERY_PATTERN = re.compile(r"<user_query>(.*?)(?:</user_query>|\Z)", re.DOTALL)
+_TIMESTAMP_PATTERN = re.compile(r"<timestamp>(.{1,100}?)</timestamp>", re.DOTALL)
 # Elements that the program adds to a prompt.
-_ADDED = (
+_INJECTED_TAGS = (
     "timestamp",
     "system_reminder",
     "system_notification",
@@ -103,15 +103,15 @@ _ADDED = (
     "agent_transcripts",
     "mcp_meta_tools",
 )
-_SPELLED = re.compile(
+_SPELLED_TIME_PATTERN = re.compile(
     r"(?:\w+,\s*)?(?P<month>[A-Z][a-z]{2})[a-z]*\.?\s+(?P<day>\d{1,2}),?\s+(?P<year>\d{4})"
     r"(?:,?\s+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::\d\d)?(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?)?"
     r"(?:\s*\((?:UTC|GMT)(?P<offset>[+-]\d{1,2}(?::?\d\d)?)?\))?"
 )
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_SPEAKER = re.compile(r"^(user|assistant):[ \t\r]*$", re.MULTILINE | re.IGNORECASE)
-_CALL = re.compile(r"\[Tool call\]\s+(\S+)")
-_ARGUMENT = re.compile(r"[ \t]+(\w+):[ \t]*(.*)")
+_SPEAKER_PATTERN = re.compile(r"^(user|assistant):[ \t\r]*$", re.MULTILINE | re.IGNORECASE)
+_CALL_PATTERN = re.compile(r"\[Tool call\]\s+(\S+)")
+_ARGUMENT_PATTERN = re.compile(r"[ \t]+(\w+):[ \t]*(.*)")
 
 
 class CursorFormat:
@@ -120,37 +120,39 @@ class CursorFormat:
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
-        count = mapping(state).get("turns")
+        count = as_mapping(state).get("turns")
         self.skipped: Counter[str] = Counter()
-        self._setting = _setting(path)
+        self._setting = _build_setting(path)
         self._count = count if isinstance(count, int) else 0
-        self._beginning = name(mapping(state).get("beginning"))  # stands for the first message
-        self._answer: list[Message] = []
+        self._beginning = as_name(
+            as_mapping(state).get("beginning")
+        )  # stands for the first message
+        self._answer: list[TranscriptMessage] = []
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
         if record.get("type") == "turn_ended":
-            return self._end(record)
+            return self._take_end(record)
         role = record.get("role")
         if role not in (USER, ASSISTANT):
             self.skipped["unknown record"] += 1
             return []
-        message = _message(role, mapping(record.get("message")).get("content"))
+        message = _build_message(role, as_mapping(record.get("message")).get("content"))
         if message.is_empty:
             self.skipped["empty message"] += 1
             return []
-        return self._say(message)
+        return self._take_message(message)
 
-    def pending(self) -> list[Event]:
-        return [self._turn()] if self._answer else []
+    def list_open_turns(self) -> list[Event]:
+        return [self._build_turn()] if self._answer else []
 
-    def session_of(self, record: Mapping[str, Any]) -> str:
+    def get_session(self, record: Mapping[str, Any]) -> str:
         return self._setting.session
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         return {"turns": self._count, "beginning": self._beginning if self._count else ""}
 
-    def _say(self, message: Message) -> list[Event]:
-        if belongs(message, self._answer):
+    def _take_message(self, message: TranscriptMessage) -> list[Event]:
+        if is_continuation(message, self._answer):
             self._answer.append(message)
             return []
         events = self._close()
@@ -159,95 +161,99 @@ class CursorFormat:
             self._beginning = message.id
         return events if message.author == ASSISTANT else events + self._close()
 
-    def _end(self, record: Mapping[str, Any]) -> list[Event]:
-        reason = string(record.get("error")) or string(mapping(record.get("error")).get("message"))
+    def _take_end(self, record: Mapping[str, Any]) -> list[Event]:
+        reason = as_text(record.get("error")) or as_text(
+            as_mapping(record.get("error")).get("message")
+        )
         if reason and self._answer:
-            failed = Message("", ASSISTANT, failures=(failure(reason),))
+            failed = TranscriptMessage("", ASSISTANT, failures=(clip_failure(reason),))
             self._answer.append(failed)
         return self._close()
 
     def _close(self) -> list[Event]:
-        events: list[Event] = [self._turn(self.skipped)] if self._answer else []
+        events: list[Event] = [self._build_turn(self.skipped)] if self._answer else []
         self._count += len(events)
         self._answer = []
         return events
 
-    def _turn(self, skipped: Counter[str] | None = None) -> Turn:
+    def _build_turn(self, skipped: Counter[str] | None = None) -> Turn:
         key = f"{self._setting.session}:{self._beginning}:{self._count}"
-        return turn_of(self._answer, key, self._setting, skipped)
+        return join_messages(self._answer, key, self._setting, skipped)
 
 
-def text_events(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
+def parse_text(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
     """What a file of the older kind holds: paragraphs below `user:` and `assistant:`."""
-    setting = _setting(path)
+    setting = _build_setting(path)
     skipped: Counter[str] = Counter()
     events: list[Event] = []
     beginning = ""
-    for author, said in _speeches(storable(raw)):
-        message = _plain_message(author, said)
+    for author, said in _split_messages(decode_text(raw)):
+        message = _parse_plain_message(author, said)
         if message.is_empty:
             skipped["empty message"] += 1
             continue
         beginning = beginning or message.id
         key = f"{setting.session}:{beginning}:{len(events)}"
-        events.append(turn_of([message], key, setting, skipped))
+        events.append(join_messages([message], key, setting, skipped))
     if not events and not skipped:
         skipped["file without turns"] += 1
     return events, skipped
 
 
-def _setting(path: Path) -> Setting:
+def _build_setting(path: Path) -> ConversationInfo:
     """A file is named for its session, whether or not it has a folder for itself."""
     folders = [folder.name for folder in path.parents]
-    parent = folders[1] if len(folders) > 1 and folders[0] == _AGENTS else None
+    parent = folders[1] if len(folders) > 1 and folders[0] == _AGENTS_FOLDER else None
     place = folders.index("agent-transcripts") if "agent-transcripts" in folders else None
     slug = folders[place + 1] if place is not None and place + 1 < len(folders) else ""
-    return Setting(path.stem, folder_of(slug) if slug else None, part_of=parent, reader=FROM_FILE)
-
-
-def _message(author: str, content: Any) -> Message:
-    blocks = [mapping(block) for block in listed(content)]
-    if isinstance(content, str):
-        blocks = [{"type": "text", "text": content}]
-    whole = "\n\n".join(string(b.get("text")) for b in blocks if b.get("type") == "text")
-    calls = [block for block in blocks if block.get("type") == "tool_use"]
-    arguments = [mapping(call.get("input")) for call in calls]
-    tools = unique(name(call.get("name")) for call in calls)
-    return Message(
-        id=fingerprint(whole, *tools),
-        author=author,
-        text=_asked(whole) if author == USER else _answered(whole),
-        at=_time(whole) if author == USER else None,
-        files=unique(file for each in arguments for file in files_of(each)),
-        tools=tools,
-        snippets=tuple(snippet for each in arguments for snippet in snippets_of(each)),
+    return ConversationInfo(
+        path.stem, find_folder(slug) if slug else None, part_of=parent, reader=FILE_READER
     )
 
 
-def _asked(text: str) -> str:
+def _build_message(author: str, content: Any) -> TranscriptMessage:
+    blocks = [as_mapping(block) for block in as_list(content)]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    whole = "\n\n".join(as_text(b.get("text")) for b in blocks if b.get("type") == "text")
+    calls = [block for block in blocks if block.get("type") == "tool_use"]
+    arguments = [as_mapping(call.get("input")) for call in calls]
+    tools = deduplicate_texts(as_name(call.get("name")) for call in calls)
+    return TranscriptMessage(
+        id=compute_fingerprint(whole, *tools),
+        author=author,
+        text=_extract_query(whole) if author == USER else _strip_redacted(whole),
+        at=_find_time(whole) if author == USER else None,
+        files=deduplicate_texts(file for each in arguments for file in list_files(each)),
+        tools=tools,
+        snippets=tuple(snippet for each in arguments for snippet in list_snippets(each)),
+    )
+
+
+def _extract_query(text: str) -> str:
     """What the user wrote, without what the program put around it."""
-    queries = [query.strip() for query in _QUERY.findall(text)]
+    queries = [query.strip() for query in _QUERY_PATTERN.findall(text)]
     if queries:
         return "\n\n".join(filter(None, queries))
-    return without(without_leading(text, _ADDED), _ADDED)
+    return strip_tags(strip_leading_tags(text, _INJECTED_TAGS), _INJECTED_TAGS)
 
 
-def _answered(text: str) -> str:
-    if _HIDDEN in text:
-        text = "\n".join(line for line in text.splitlines() if line.strip() != _HIDDEN)
+def _strip_redacted(text: str) -> str:
+    if _REDACTED_MARKER in text:
+        text = "\n".join(line for line in text.splitlines() if line.strip() != _REDACTED_MARKER)
     return text.strip()
 
 
-def _time(text: str) -> int | None:
-    tag = _TIMESTAMP.search(text)
+def _find_time(text: str) -> int | None:
+    tag = _TIMESTAMP_PATTERN.search(text)
     if tag is None:
         return None
     written = tag[1].strip()
-    spelled = _SPELLED.fullmatch(written)
-    return _spelled_time(spelled) if spelled else moment(written)
+    spelled = _SPELLED_TIME_PATTERN.fullmatch(written)
+    return _parse_spelled_time(spelled) if spelled else parse_time(written)
 
 
-def _spelled_time(match: "re.Match[str]") -> int | None:
+def _parse_spelled_time(match: "re.Match[str]") -> int | None:
     """Of a form such as `Monday, Mar 2, 2026, 3:01 PM (UTC-5)`."""
     if match["month"] not in _MONTHS:
         return None
@@ -261,14 +267,14 @@ def _spelled_time(match: "re.Match[str]") -> int | None:
             int(match["day"]),
             hour,
             int(match["minute"] or 0),
-            tzinfo=_zone(match),
+            tzinfo=_parse_zone(match),
         )
     except ValueError:
         return None
-    return moment(at.isoformat())
+    return parse_time(at.isoformat())
 
 
-def _zone(match: "re.Match[str]") -> timezone | None:
+def _parse_zone(match: "re.Match[str]") -> timezone | None:
     """None for that of this machine."""
     if match["offset"] is None:
         return UTC if match[0].endswith(")") else None
@@ -278,33 +284,37 @@ def _zone(match: "re.Match[str]") -> timezone | None:
     return timezone(-offset if match["offset"].startswith("-") else offset)
 
 
-def _speeches(text: str) -> Iterator[tuple[str, str]]:
-    heads = list(_SPEAKER.finditer(text))
+def _split_messages(text: str) -> Iterator[tuple[str, str]]:
+    heads = list(_SPEAKER_PATTERN.finditer(text))
     ends = [*(head.start() for head in heads[1:]), len(text)]
     for head, end in zip(heads, ends, strict=False):
         yield head[1].lower(), text[head.end() : end]
 
 
-def _plain_message(author: str, said: str) -> Message:
+def _parse_plain_message(author: str, said: str) -> TranscriptMessage:
     if author == USER:
-        text = _asked(said)
-        return Message(fingerprint(said.strip()), USER, text, at=_time(said))
+        text = _extract_query(said)
+        return TranscriptMessage(compute_fingerprint(said.strip()), USER, text, at=_find_time(said))
     kept: list[str] = []
     tools: list[str] = []
     files: list[str] = []
     in_call = False
     for line in said.splitlines():
-        if call := _CALL.match(line):
+        if call := _CALL_PATTERN.match(line):
             tools.append(call[1])
             in_call = True
         elif line.startswith(("[Tool result]", "[Thinking]")):
             in_call = False
-        elif in_call and (argument := _ARGUMENT.fullmatch(line)):
-            files += files_of({argument[1]: argument[2].strip()})
+        elif in_call and (argument := _ARGUMENT_PATTERN.fullmatch(line)):
+            files += list_files({argument[1]: argument[2].strip()})
         else:
             in_call = False
             kept.append(line)
-    text = _answered("\n".join(kept))
-    return Message(
-        fingerprint(said.strip()), ASSISTANT, text, files=unique(files), tools=unique(tools)
+    text = _strip_redacted("\n".join(kept))
+    return TranscriptMessage(
+        compute_fingerprint(said.strip()),
+        ASSISTANT,
+        text,
+        files=deduplicate_texts(files),
+        tools=deduplicate_texts(tools),
     )

@@ -13,58 +13,60 @@ from everkept.core.transcripts import (
     ASSISTANT,
     USER,
     Event,
+    ExclusionEvent,
     Mark,
-    Marked,
     Portion,
     Snippet,
-    Titled,
+    TitleEvent,
     Transcript,
     Turn,
-    has_marker_within,
+    has_marker_in_json,
 )
 from everkept.errors import Unavailable
 from everkept.transcripts.source_programs import (
     CURSOR,
-    LARGEST_VALUE,
+    MAX_VALUE_BYTES,
+    PORTION_CHARACTERS,
     PORTION_EVENTS,
-    PORTION_TEXT,
-    decoded,
-    listed,
-    mapping,
-    moment,
-    string,
-    unique,
+    as_list,
+    as_mapping,
+    as_text,
+    decode_object,
+    deduplicate_texts,
+    parse_time,
 )
 from everkept.transcripts.turns import (
-    Message,
-    Setting,
-    belongs,
-    failure,
-    files_of,
-    folder,
-    name,
-    snippets_of,
-    title,
-    turn_of,
+    ConversationInfo,
+    TranscriptMessage,
+    as_folder,
+    as_name,
+    as_title,
+    clip_failure,
+    is_continuation,
+    join_messages,
+    list_files,
+    list_snippets,
 )
 from everkept.values import Value, replace
 
 _TABLE = "cursorDiskKV"
-_WAIT = 2_000  # milliseconds for whoever writes
-_JOURNAL_MODE = 18  # place of the byte in the header that says how changes are written
-_WRITE_AHEAD = 2
-_LARGEST = f"CASE WHEN octet_length(value) <= {LARGEST_VALUE} THEN CAST(value AS BLOB) END"
+_BUSY_TIMEOUT_MILLISECONDS = 2_000  # milliseconds for whoever writes
+_JOURNAL_MODE_OFFSET = 18  # place of the byte in the header that says how changes are written
+_WAL_MODE = 2
+_BOUNDED_VALUE_SQL = (
+    f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
+)
 
 
-class TooLarge:
+class OversizedValue:
     """In place of a value that is not read."""
 
 
-TOO_LARGE = TooLarge()
-Stored = bytes | TooLarge | None
+OVERSIZED_VALUE = OversizedValue()
+StoredValue = bytes | OversizedValue | None
 
 
-class _Connection(Protocol):
+class _ApswConnection(Protocol):
     def execute(
         self, statements: str, bindings: Sequence[Any] | None = None
     ) -> Iterator[tuple[Any, ...]]: ...
@@ -74,20 +76,20 @@ class _Connection(Protocol):
     def close(self, force: bool = False) -> None: ...
 
 
-class Database:
+class CursorDatabase:
     """No lock is held for longer than it takes to read one value."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
-    def modified(self) -> int:
+    def modified_at(self) -> int:
         """When anything was written last, also what lies beside it until it is taken over."""
-        return max(_time(self._path), _time(_ahead(self._path)))
+        return max(_read_modified(self._path), _read_modified(_get_wal_path(self._path)))
 
-    def keys(self, prefix: str) -> list[str] | None:
+    def list_keys(self, prefix: str) -> list[str] | None:
         """Those that begin with it; None where the table is missing."""
-        with self._opened() as connection:
+        with self._open() as connection:
             if not _has_table(connection):
                 return None
             rows = connection.execute(
@@ -96,83 +98,83 @@ class Database:
             )
             return [key.decode("utf-8", "replace") for (key,) in rows]
 
-    def values(self, keys: Sequence[str]) -> Iterator[Stored]:
+    def read_values(self, keys: Sequence[str]) -> Iterator[StoredValue]:
         """Of each key, one after the other; None where there is none."""
-        with self._opened() as connection:
+        with self._open() as connection:
             if not _has_table(connection):
                 yield from [None] * len(keys)
                 return
             for key in keys:
-                yield _lookup(connection, key)
+                yield _read_value(connection, key)
 
     @contextmanager
-    def _opened(self) -> Generator[_Connection, None, None]:
+    def _open(self) -> Generator[_ApswConnection, None, None]:
         try:
-            address, is_fixed = _address(self._path)
+            address, is_fixed = _build_uri(self._path)
             before = self._path.stat()
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            connection = cast(_Connection, apsw.Connection(address, flags=flags))
+            connection = cast(_ApswConnection, apsw.Connection(address, flags=flags))
             try:
-                connection.set_busy_timeout(_WAIT)
+                connection.set_busy_timeout(_BUSY_TIMEOUT_MILLISECONDS)
                 yield connection
             finally:
                 connection.close(True)
             after = self._path.stat()
         except (apsw.Error, OSError) as error:
-            raise _unreadable(self._path, error) from error
+            raise _build_unreadable_error(self._path, error) from error
         if is_fixed and (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-            raise _changed(self._path)
+            raise _build_changed_error(self._path)
 
 
-def _address(path: Path) -> tuple[str, bool]:
+def _build_uri(path: Path) -> tuple[str, bool]:
     """How to open it without writing anything; and whether that trusts that nobody writes."""
     name = path.absolute().as_uri()
-    if _writes_ahead(path) and not _size(_ahead(path)):
+    if _is_wal(path) and not _read_size(_get_wal_path(path)):
         # All is in the file. To open it as usual would make two more files beside it.
         return f"{name}?immutable=1", True
     return f"{name}?mode=ro&readonly_shm=1", False
 
 
-def _writes_ahead(path: Path) -> bool:
+def _is_wal(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(_JOURNAL_MODE + 1)[_JOURNAL_MODE:] == bytes([_WRITE_AHEAD])
+        return file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
 
 
-def _ahead(path: Path) -> Path:
+def _get_wal_path(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _size(path: Path) -> int:
+def _read_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _time(path: Path) -> int:
+def _read_modified(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1000
     except OSError:
         return 0
 
 
-def _has_table(connection: _Connection) -> bool:
+def _has_table(connection: _ApswConnection) -> bool:
     sought = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
     return any(True for _ in connection.execute(sought, (_TABLE,)))
 
 
-def _lookup(connection: _Connection, key: str) -> Stored:
-    asked = f"SELECT octet_length(value), {_LARGEST} FROM {_TABLE} WHERE key = ?"
+def _read_value(connection: _ApswConnection, key: str) -> StoredValue:
+    asked = f"SELECT octet_length(value), {_BOUNDED_VALUE_SQL} FROM {_TABLE} WHERE key = ?"
     # To the end of the rows, which is what ends the lock.
     rows = list(connection.execute(asked, (key,)))
-    return _value(*rows[0]) if rows else None
+    return _to_stored(*rows[0]) if rows else None
 
 
-def _value(size: int | None, value: bytes | None) -> Stored:
-    return TOO_LARGE if size is not None and value is None else value
+def _to_stored(size: int | None, value: bytes | None) -> StoredValue:
+    return OVERSIZED_VALUE if size is not None and value is None else value
 
 
-def _unreadable(path: Path, error: Exception) -> Unavailable:
+def _build_unreadable_error(path: Path, error: Exception) -> Unavailable:
     return Unavailable(
         f"Cursor's database {path} cannot be read: {error}.",
         hint="Close Cursor, or open and close it once, and import again.",
@@ -180,7 +182,7 @@ def _unreadable(path: Path, error: Exception) -> Unavailable:
     )
 
 
-def _changed(path: Path) -> Unavailable:
+def _build_changed_error(path: Path) -> Unavailable:
     return Unavailable(
         f"Cursor's database {path} was changed while it was read.",
         hint="Import again.",
@@ -188,38 +190,38 @@ def _changed(path: Path) -> Unavailable:
     )
 
 
-DATABASE = Path("globalStorage", "state.vscdb")
+DATABASE_PATH = Path("globalStorage", "state.vscdb")
 
-_COMPOSER = "composerData:"
-_FROM_STATE = "state"
+_COMPOSER_PREFIX = "composerData:"
+_STATE_READER = "state"
 _AUTHORS = {1: USER, 2: ASSISTANT}
-_FAILED = ("error", "failed")
-_TOO_LARGE = "value over 8 MiB"
-_NO_JSON = "value that is no JSON"
+_FAILED_STATUSES = ("error", "failed")
+_OVERSIZED_REASON = "value over 8 MiB"
+_NOT_JSON_REASON = "value that is no JSON"
 
 
-def composers(path: Path) -> list[Transcript]:
+def list_composers(path: Path) -> list[Transcript]:
     """The conversations in a database that hold anything.
 
     Where it cannot be read, one transcript that says so to whoever reads it.
     """
-    database = Database(path)
+    database = CursorDatabase(path)
     found: list[Transcript] = []
     try:
-        keys = database.keys(_COMPOSER)
+        keys = database.list_keys(_COMPOSER_PREFIX)
         if keys is None:
-            return [_Unread(database, path, "database without conversations")]
-        for key, raw in zip(keys, database.values(keys), strict=True):
-            own = key.removeprefix(_COMPOSER)
-            composer = Composer(database, path, own, _Head.of(raw))
-            if composer.size and name(own) == own:
+            return [_UnreadDatabase(database, path, "database without conversations")]
+        for key, raw in zip(keys, database.read_values(keys), strict=True):
+            own = key.removeprefix(_COMPOSER_PREFIX)
+            composer = Composer(database, path, own, _ComposerHead.from_value(raw))
+            if composer.size and as_name(own) == own:
                 found.append(composer)
     except Unavailable as error:
-        return [_Unread(database, path, error)]
+        return [_UnreadDatabase(database, path, error)]
     return found
 
 
-class _Head(Value):
+class _ComposerHead(Value):
     """How much there is of a conversation; `damage` is why nothing of it can be read."""
 
     bubbles: int = 0
@@ -227,21 +229,23 @@ class _Head(Value):
     damage: str | None = None
 
     @staticmethod
-    def of(raw: Stored) -> "_Head":
-        if isinstance(raw, TooLarge):
-            return _Head(damage=_TOO_LARGE)
+    def from_value(raw: StoredValue) -> "_ComposerHead":
+        if isinstance(raw, OversizedValue):
+            return _ComposerHead(damage=_OVERSIZED_REASON)
         if raw is None or raw.strip() == b"null":  # how the editor deletes one
-            return _Head()
-        if not (data := decoded(raw)):
-            return _Head(damage=_NO_JSON)
-        modified = moment(data.get("lastUpdatedAt")) or moment(data.get("createdAt"))
-        return _Head(len(_bubbles(data)), modified)
+            return _ComposerHead()
+        if not (data := decode_object(raw)):
+            return _ComposerHead(damage=_NOT_JSON_REASON)
+        modified = parse_time(data.get("lastUpdatedAt")) or parse_time(data.get("createdAt"))
+        return _ComposerHead(len(_list_bubbles(data)), modified)
 
 
 class Composer:
     """One conversation. It is read anew from the turn that may have grown."""
 
-    def __init__(self, database: Database, path: Path, composer: str, head: _Head) -> None:
+    def __init__(
+        self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead
+    ) -> None:
         self._database = database
         self._path = path
         self._id = composer
@@ -265,23 +269,25 @@ class Composer:
 
     @property
     def modified(self) -> int:
-        return self._database.modified if self._head.modified is None else self._head.modified
+        return self._database.modified_at if self._head.modified is None else self._head.modified
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
         if self._head.damage:
             skipped = {self._head.damage: 1}
             yield Portion((), mark or {}, self.size, skipped, is_last=True)
             return
-        [raw] = self._database.values([_COMPOSER + self._id])
-        raw = None if isinstance(raw, TooLarge) else raw
-        is_marked = raw is not None and has_marker_within(raw)
-        yield from _Reading(self._database, self._id, decoded(raw), is_marked).portions(mark)
+        [raw] = self._database.read_values([_COMPOSER_PREFIX + self._id])
+        raw = None if isinstance(raw, OversizedValue) else raw
+        is_marked = raw is not None and has_marker_in_json(raw)
+        yield from _BubbleReader(
+            self._database, self._id, decode_object(raw), is_marked
+        ).read_portions(mark)
 
 
-class _Unread:
+class _UnreadDatabase:
     """A database out of which no conversations came."""
 
-    def __init__(self, database: Database, path: Path, reason: Unavailable | str) -> None:
+    def __init__(self, database: CursorDatabase, path: Path, reason: Unavailable | str) -> None:
         self._database = database
         self._path = path
         self._reason = reason
@@ -300,99 +306,101 @@ class _Unread:
 
     @property
     def modified(self) -> int:
-        return self._database.modified
+        return self._database.modified_at
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
         if isinstance(self._reason, Unavailable):
             raise self._reason
         yield Portion((), {}, self.size, {self._reason: 1}, is_last=True)
 
 
-class _Reading:
+class _BubbleReader:
     """Goes through the bubbles of a conversation, of which the last answer may grow."""
 
     def __init__(
-        self, database: Database, composer: str, data: Mapping[str, Any], is_marked: bool
+        self, database: CursorDatabase, composer: str, data: Mapping[str, Any], is_marked: bool
     ) -> None:
         self._database = database
         self._is_marked = is_marked
         self._is_anew = False
-        self._bubbles = _bubbles(data)
+        self._bubbles = _list_bubbles(data)
         self._composer = composer
         self._skipped: Counter[str] = Counter()
-        self._title = title(data.get("name"))
-        self._setting = Setting(
+        self._title = as_title(data.get("name"))
+        self._setting = ConversationInfo(
             composer,
-            self._bounded(_path(mapping(data.get("workspaceIdentifier")).get("uri"))),
-            name(data.get("createdOnBranch")) or None,
-            name(mapping(data.get("modelConfig")).get("modelName")) or None,
-            reader=_FROM_STATE,
+            self._limit_folder(_parse_path(as_mapping(data.get("workspaceIdentifier")).get("uri"))),
+            as_name(data.get("createdOnBranch")) or None,
+            as_name(as_mapping(data.get("modelConfig")).get("modelName")) or None,
+            reader=_STATE_READER,
         )
-        self._began = moment(data.get("createdAt"))
-        self._answer: list[Message] = []
+        self._began = parse_time(data.get("createdAt"))
+        self._answer: list[TranscriptMessage] = []
         self._answer_from = 0
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
-        start = self._start(mark or {})
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
+        start = self._find_start(mark or {})
         self._is_anew = mark is not None and start == 0
-        events: list[Event] = [Titled(self._composer, self._title)] if self._title else []
+        events: list[Event] = [TitleEvent(self._composer, self._title)] if self._title else []
         text = 0
-        for place, bubble in enumerate(self._read(start), start):
-            closed = self._take(bubble, place)
+        for place, bubble in enumerate(self._read_bubbles(start), start):
+            closed = self._take_bubble(bubble, place)
             events += closed
             text += sum(len(event.text) for event in closed if isinstance(event, Turn))
-            if len(events) >= PORTION_EVENTS or text >= PORTION_TEXT:
-                yield self._portion(events, place + 1)
+            if len(events) >= PORTION_EVENTS or text >= PORTION_CHARACTERS:
+                yield self._build_portion(events, place + 1)
                 events, text = [], 0
-        yield self._portion([*events, *self._open()], len(self._bubbles), is_last=True)
+        yield self._build_portion(
+            [*events, *self._list_open_turns()], len(self._bubbles), is_last=True
+        )
 
-    def _start(self, mark: Mark) -> int:
+    def _find_start(self, mark: Mark) -> int:
         """Where to read on: behind a bubble that is still where it was, and before the answer
         that was open, if it has not been given anew."""
         place: Any = mark.get("bubble")
         if not isinstance(place, int) or not 0 < place <= len(self._bubbles):
             return 0
-        if self._id(place - 1) != mark.get("after"):
+        if self._get_id(place - 1) != mark.get("after"):
             return 0
         if (answer := mark.get("open")) and (
-            place == len(self._bubbles) or self._id(place) != answer
+            place == len(self._bubbles) or self._get_id(place) != answer
         ):
             return 0
-        self._setting = _with_folder(self._setting, string(mark.get("project")))
+        self._setting = _with_folder(self._setting, as_text(mark.get("project")))
         return place
 
-    def _portion(self, events: list[Event], done: int, *, is_last: bool = False) -> Portion:
+    def _build_portion(self, events: list[Event], done: int, *, is_last: bool = False) -> Portion:
         place = self._answer_from if self._answer else done
         skipped, self._skipped = self._skipped, Counter()
         mark = {
             "bubble": place,
-            "after": self._id(place - 1) if place else "",
-            "open": self._id(place) if self._answer else "",
+            "after": self._get_id(place - 1) if place else "",
+            "open": self._get_id(place) if self._answer else "",
             "project": self._setting.project or "",
         }
         # A conversation whose messages are all missing is a broken one: what was read stays.
         is_anew = self._is_anew and any(isinstance(event, Turn) for event in events)
         self._is_anew = self._is_anew and not is_anew
-        marked = [Marked(self._composer)] if self._is_marked else []
+        marked = [ExclusionEvent(self._composer)] if self._is_marked else []
         return Portion((*marked, *events), mark, done, skipped, is_anew=is_anew, is_last=is_last)
 
-    def _bounded(self, path: str | None) -> str | None:
-        return folder(path, self._skipped) or None
+    def _limit_folder(self, path: str | None) -> str | None:
+        return as_folder(path, self._skipped) or None
 
-    def _read(self, start: int) -> Iterator[Mapping[str, Any]]:
+    def _read_bubbles(self, start: int) -> Iterator[Mapping[str, Any]]:
         """The bubbles themselves: in rows of their own, in older versions right here."""
         own = self._bubbles[start:]
-        keys = [f"bubbleId:{self._composer}:{string(each.get('bubbleId'))}" for each in own]
-        for bubble, raw in zip(own, self._database.values(keys), strict=True):
-            data = bubble if "text" in bubble else decoded(None)
+        keys = [f"bubbleId:{self._composer}:{as_text(each.get('bubbleId'))}" for each in own]
+        for bubble, raw in zip(own, self._database.read_values(keys), strict=True):
+            data = bubble if "text" in bubble else decode_object(None)
             if isinstance(raw, bytes):
-                data = decoded(raw)
-                self._is_marked = self._is_marked or has_marker_within(raw)
+                data = decode_object(raw)
+                self._is_marked = self._is_marked or has_marker_in_json(raw)
             if not data:
-                self._skipped[_lack(raw)] += 1
+                self._skipped[_get_skip_reason(raw)] += 1
             yield data
 
-    def _take(self, bubble: Mapping[str, Any], place: int) -> list[Event]:
+    def _take_bubble(self, bubble: Mapping[str, Any], place: int) -> list[Event]:
         if not bubble:
             return []
         kind: Any = bubble.get("type")
@@ -400,11 +408,13 @@ class _Reading:
         if author is None:
             self._skipped["unknown message"] += 1
             return []
-        self._setting = _with_folder(self._setting, self._bounded(_folder(bubble)) or "")
-        message = _message(bubble, author, self._id(place), self._began if place == 0 else None)
+        self._setting = _with_folder(self._setting, self._limit_folder(_get_folder(bubble)) or "")
+        message = _build_message(
+            bubble, author, self._get_id(place), self._began if place == 0 else None
+        )
         if message.is_empty:  # what the model thought, as a rule
             return []
-        if belongs(message, self._answer):
+        if is_continuation(message, self._answer):
             self._answer.append(message)
             return []
         events = self._close()
@@ -412,88 +422,92 @@ class _Reading:
         return events if author == ASSISTANT else events + self._close()
 
     def _close(self) -> list[Event]:
-        events = self._open(self._skipped)
+        events = self._list_open_turns(self._skipped)
         self._answer = []
         return events
 
-    def _open(self, skipped: Counter[str] | None = None) -> list[Event]:
+    def _list_open_turns(self, skipped: Counter[str] | None = None) -> list[Event]:
         if not self._answer:
             return []
         key = f"{self._composer}:{self._answer[0].id}"
-        return [turn_of(self._answer, key, self._setting, skipped)]
+        return [join_messages(self._answer, key, self._setting, skipped)]
 
-    def _id(self, place: int) -> str:
-        return name(self._bubbles[place].get("bubbleId")) or str(place)
-
-
-def _lack(raw: Stored) -> str:
-    if isinstance(raw, TooLarge):
-        return _TOO_LARGE
-    return "message that is missing" if raw is None else _NO_JSON
+    def _get_id(self, place: int) -> str:
+        return as_name(self._bubbles[place].get("bubbleId")) or str(place)
 
 
-def _bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _get_skip_reason(raw: StoredValue) -> str:
+    if isinstance(raw, OversizedValue):
+        return _OVERSIZED_REASON
+    return "message that is missing" if raw is None else _NOT_JSON_REASON
+
+
+def _list_bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What is known of each message, in order."""
-    headers = listed(data.get("fullConversationHeadersOnly")) or listed(data.get("conversation"))
-    return [mapping(header) for header in headers]
+    headers = as_list(data.get("fullConversationHeadersOnly")) or as_list(data.get("conversation"))
+    return [as_mapping(header) for header in headers]
 
 
-def _message(bubble: Mapping[str, Any], author: str, own_id: str, began: int | None) -> Message:
-    text = string(bubble.get("text")).strip()
-    call = mapping(bubble.get("toolFormerData"))
-    arguments = {**decoded(call.get("rawArgs")), **decoded(call.get("params"))}
-    has_failed = call.get("status") in _FAILED
-    code = tuple(_code(bubble, text))
-    return Message(
+def _build_message(
+    bubble: Mapping[str, Any], author: str, own_id: str, began: int | None
+) -> TranscriptMessage:
+    text = as_text(bubble.get("text")).strip()
+    call = as_mapping(bubble.get("toolFormerData"))
+    arguments = {**decode_object(call.get("rawArgs")), **decode_object(call.get("params"))}
+    has_failed = call.get("status") in _FAILED_STATUSES
+    code = tuple(_extract_code(bubble, text))
+    return TranscriptMessage(
         id=own_id,
         author=author,
         text=text,
-        at=moment(bubble.get("createdAt")) or _sent(bubble) or began,
-        model=name(mapping(bubble.get("modelInfo")).get("modelName")) or None,
-        files=unique([*files_of(arguments), *(snippet.file for snippet in code)]),
-        tools=unique([name(call.get("name"))]),
-        snippets=code if has_failed else (*snippets_of(arguments), *code),
-        failures=(_failure(call),) if has_failed else (),
+        at=parse_time(bubble.get("createdAt")) or _find_sent_time(bubble) or began,
+        model=as_name(as_mapping(bubble.get("modelInfo")).get("modelName")) or None,
+        files=deduplicate_texts([*list_files(arguments), *(snippet.file for snippet in code)]),
+        tools=deduplicate_texts([as_name(call.get("name"))]),
+        snippets=code if has_failed else (*list_snippets(arguments), *code),
+        failures=(_get_failure(call),) if has_failed else (),
     )
 
 
-def _sent(bubble: Mapping[str, Any]) -> int | None:
-    return moment(mapping(bubble.get("timingInfo")).get("clientRpcSendTime"))
+def _find_sent_time(bubble: Mapping[str, Any]) -> int | None:
+    return parse_time(as_mapping(bubble.get("timingInfo")).get("clientRpcSendTime"))
 
 
-def _code(bubble: Mapping[str, Any], text: str) -> Iterator[Snippet]:
+def _extract_code(bubble: Mapping[str, Any], text: str) -> Iterator[Snippet]:
     """Blocks that the text does not show already."""
-    for block in map(mapping, listed(bubble.get("codeBlocks"))):
-        code = string(block.get("content"))
+    for block in map(as_mapping, as_list(bubble.get("codeBlocks"))):
+        code = as_text(block.get("content"))
         if code.strip() and code.strip() not in text:
-            language = name(block.get("languageId")) or None
-            yield Snippet(code, _path(block.get("uri")), language)
+            language = as_name(block.get("languageId")) or None
+            yield Snippet(code, _parse_path(block.get("uri")), language)
 
 
-def _failure(call: Mapping[str, Any]) -> str:
+def _get_failure(call: Mapping[str, Any]) -> str:
     said = call.get("error") or call.get("result")
-    result = decoded(said) or mapping(said)
-    inner = string(result.get("error")) or string(result.get("message")) or string(said)
-    return failure(inner or f"{string(call.get('name')) or 'a tool'} failed")
+    result = decode_object(said) or as_mapping(said)
+    inner = as_text(result.get("error")) or as_text(result.get("message")) or as_text(said)
+    return clip_failure(inner or f"{as_text(call.get('name')) or 'a tool'} failed")
 
 
-def _folder(bubble: Mapping[str, Any]) -> str:
-    uris = listed(bubble.get("workspaceUris"))
-    return string(bubble.get("workspaceProjectDir")) or (_path(uris[0]) or "" if uris else "")
+def _get_folder(bubble: Mapping[str, Any]) -> str:
+    uris = as_list(bubble.get("workspaceUris"))
+    return as_text(bubble.get("workspaceProjectDir")) or (
+        _parse_path(uris[0]) or "" if uris else ""
+    )
 
 
-def _with_folder(setting: Setting, folder: str) -> Setting:
+def _with_folder(setting: ConversationInfo, folder: str) -> ConversationInfo:
     return replace(setting, project=setting.project or folder or None)
 
 
-def _path(uri: Any) -> str | None:
+def _parse_path(uri: Any) -> str | None:
     """Of a file on this machine, which the editor writes as an address or as its parts."""
     if isinstance(uri, Mapping):
-        parts = mapping(uri)
-        if string(parts.get("scheme")) not in ("", "file"):
+        parts = as_mapping(uri)
+        if as_text(parts.get("scheme")) not in ("", "file"):
             return None
-        return string(parts.get("fsPath")) or string(parts.get("path")) or None
-    text = string(uri)
+        return as_text(parts.get("fsPath")) or as_text(parts.get("path")) or None
+    text = as_text(uri)
     if "://" not in text:
         return text or None
     try:

@@ -11,10 +11,10 @@ from everkept.core.transcripts import Transcript
 from everkept.errors import InvalidInput, NotFound
 from everkept.transcripts.claude_code import ClaudeCodeFormat
 from everkept.transcripts.codex import CodexFormat
-from everkept.transcripts.cursor_agents import CursorFormat, text_events
-from everkept.transcripts.cursor_editor import DATABASE, Composer, composers
-from everkept.transcripts.documents import LineTranscript, PlainFormat, WholeTranscript
-from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, object_events
+from everkept.transcripts.cursor_agents import CursorFormat, parse_text
+from everkept.transcripts.cursor_editor import DATABASE_PATH, Composer, list_composers
+from everkept.transcripts.documents import DocumentTranscript, LineTranscript, PlainFormat
+from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, parse_object
 from everkept.transcripts.source_programs import (
     CLAUDE_CODE,
     CODEX,
@@ -23,19 +23,19 @@ from everkept.transcripts.source_programs import (
     PLAIN,
     SOURCES,
     ClientFolders,
-    guessed,
+    guess_source,
 )
 
-_DEEPEST = 12  # folders in folders
-_JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
+_MAX_DEPTH = 12  # folders in folders
+_JUNCTION_TAG = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
 
 
-class _File(NamedTuple):
+class _FoundFile(NamedTuple):
     path: Path
     seen: os.stat_result
 
 
-class _Dated(NamedTuple):
+class _DatedTranscript(NamedTuple):
     modified: int
     is_second: bool  # to what is as old
     name: str
@@ -57,92 +57,96 @@ class MachineTranscripts:
     def sources(self) -> Sequence[str]:
         return SOURCES
 
-    def found(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
+    def find_transcripts(
+        self, sources: Sequence[str] = (), files: Sequence[Path] = ()
+    ) -> list[Transcript]:
         for source in sources:
             if source not in SOURCES:
-                raise _unknown(source)
+                raise _build_source_error(source)
         projects = GeminiProjects(self._folders.gemini, self.known)
         if files:
-            named = (self._named(file, sources, projects) for file in files)
+            named = (self._list_named(file, sources, projects) for file in files)
             return [transcript for transcripts in named for transcript in transcripts]
         if PLAIN in sources:
-            raise _without_files()
-        dated = [each for source in sources or SOURCES for each in self._of(source, projects)]
+            raise _build_files_error()
+        dated = [
+            each for source in sources or SOURCES for each in self._list_dated(source, projects)
+        ]
         return [each.transcript for each in sorted(dated, key=lambda each: each[:3])]
 
-    def _of(self, source: str, projects: GeminiProjects) -> Iterator["_Dated"]:
-        elsewhere = self._editor() if source == CURSOR else []
+    def _list_dated(self, source: str, projects: GeminiProjects) -> Iterator["_DatedTranscript"]:
+        elsewhere = self._list_editor_transcripts() if source == CURSOR else []
         # The editor's database says more of a conversation than its file: it comes first.
         held = {each.session: each.modified for each in elsewhere if isinstance(each, Composer)}
-        for file in self._files(source):
-            transcript = _transcript(source, file.path, projects, file.seen)
+        for file in self._list_files(source):
+            transcript = _build_transcript(source, file.path, projects, file.seen)
             in_database = held.get(file.path.stem) if held else None
             latest = max(transcript.modified, in_database or 0)
-            yield _Dated(latest, in_database is not None, transcript.name, transcript)
+            yield _DatedTranscript(latest, in_database is not None, transcript.name, transcript)
         for transcript in elsewhere:
-            yield _Dated(transcript.modified, False, transcript.name, transcript)
+            yield _DatedTranscript(transcript.modified, False, transcript.name, transcript)
 
-    def _files(self, source: str) -> Iterator[_File]:
+    def _list_files(self, source: str) -> Iterator[_FoundFile]:
         looks = {
-            CLAUDE_CODE: self._claude_files,
-            CODEX: self._codex_files,
-            GEMINI: self._gemini_files,
-            CURSOR: self._cursor_files,
+            CLAUDE_CODE: self._list_claude_files,
+            CODEX: self._list_codex_files,
+            GEMINI: self._list_gemini_files,
+            CURSOR: self._list_cursor_files,
         }
         look = looks.get(source)
         return look() if look else iter(())
 
-    def _claude_files(self) -> Iterator[_File]:
+    def _list_claude_files(self) -> Iterator[_FoundFile]:
         for place in ("projects", "transcripts"):
-            yield from _files(self._folders.claude / place, (".jsonl",))
+            yield from _walk_files(self._folders.claude / place, (".jsonl",))
 
-    def _codex_files(self) -> Iterator[_File]:
+    def _list_codex_files(self) -> Iterator[_FoundFile]:
         for place in ("sessions", "archived_sessions"):
-            files = list(_files(self._folders.codex / place, (".jsonl", ".jsonl.zst")))
-            yield from _first_forms(files, ".jsonl.zst", ".jsonl")
+            files = list(_walk_files(self._folders.codex / place, (".jsonl", ".jsonl.zst")))
+            yield from _drop_duplicates(files, ".jsonl.zst", ".jsonl")
 
-    def _gemini_files(self) -> Iterator[_File]:
-        for project in _folders(self._folders.gemini / "tmp"):
-            files = list(_files(project / "chats", (".jsonl", ".json")))
-            yield from _first_forms(files, ".json", ".jsonl")
+    def _list_gemini_files(self) -> Iterator[_FoundFile]:
+        for project in _list_folders(self._folders.gemini / "tmp"):
+            files = list(_walk_files(project / "chats", (".jsonl", ".json")))
+            yield from _drop_duplicates(files, ".json", ".jsonl")
 
-    def _cursor_files(self) -> Iterator[_File]:
-        for project in _folders(self._folders.cursor / "projects"):
-            files = list(_files(project / "agent-transcripts", (".jsonl", ".txt")))
-            yield from _first_forms(files, ".txt", ".jsonl")
+    def _list_cursor_files(self) -> Iterator[_FoundFile]:
+        for project in _list_folders(self._folders.cursor / "projects"):
+            files = list(_walk_files(project / "agent-transcripts", (".jsonl", ".txt")))
+            yield from _drop_duplicates(files, ".txt", ".jsonl")
 
-    def _editor(self) -> list[Transcript]:
+    def _list_editor_transcripts(self) -> list[Transcript]:
         """What is in the editor's database, which is gone through again only when it changed."""
-        path = self._folders.cursor_user / DATABASE
-        stamp = _stamp(path)
+        path = self._folders.cursor_user / DATABASE_PATH
+        stamp = _read_stamp(path)
         if stamp is None:
             return []
         if self._composers[0] != stamp:
-            found = composers(path)
+            found = list_composers(path)
             is_whole = all(isinstance(each, Composer) for each in found)
             self._composers = (stamp if is_whole else None, found)
         return self._composers[1]
 
-    def _named(
+    def _list_named(
         self, file: Path, sources: Sequence[str], projects: GeminiProjects
     ) -> list[Transcript]:
-        path = _existing(file)
-        source = sources[0] if len(sources) == 1 else guessed(path)
+        path = _resolve_file(file)
+        source = sources[0] if len(sources) == 1 else guess_source(path)
         if source is None or (sources and source not in sources):
-            raise _unclear(file, sources or SOURCES)
-        if source == CURSOR and path.suffix == DATABASE.suffix:
-            return composers(path)
-        return [_transcript(source, path, projects)]
+            raise _build_unclear_error(file, sources or SOURCES)
+        if source == CURSOR and path.suffix == DATABASE_PATH.suffix:
+            return list_composers(path)
+        return [_build_transcript(source, path, projects)]
 
 
-def _transcript(
+def _build_transcript(
     source: str, path: Path, projects: GeminiProjects, seen: os.stat_result | None = None
 ) -> Transcript:
     if source == GEMINI and path.suffix == ".json":
-        read = partial(object_events, projects=projects)
-        return WholeTranscript(path, source, read, seen=seen)
+        read = partial(parse_object, projects=projects)
+        return DocumentTranscript(path, source, read, seen=seen)
     if source == CURSOR and path.suffix == ".txt":
-        return WholeTranscript(path, source, text_events, seen=seen)
+        return DocumentTranscript(path, source, parse_text, seen=seen)
     formats = {
         CLAUDE_CODE: ClaudeCodeFormat,
         CODEX: CodexFormat,
@@ -153,7 +157,7 @@ def _transcript(
     return LineTranscript(path, source, formats[source], seen=seen)
 
 
-def _existing(file: Path) -> Path:
+def _resolve_file(file: Path) -> Path:
     """The file by the one name that it has however it is written."""
     try:
         path = file.expanduser().resolve()
@@ -162,24 +166,24 @@ def _existing(file: Path) -> Path:
         is_folder = path.is_dir()
     except (OSError, RuntimeError, ValueError):  # a folder that may not be looked into, a circle
         is_folder = False
-    raise _no_file(file, is_folder=is_folder)
+    raise _build_missing_error(file, is_folder=is_folder)
 
 
-def _files(folder: Path, endings: tuple[str, ...], depth: int = 0) -> Iterator[_File]:
+def _walk_files(folder: Path, endings: tuple[str, ...], depth: int = 0) -> Iterator[_FoundFile]:
     """All in the folder and those below. What may not be looked into is passed by, as are links."""
-    for entry in _entries(folder):
+    for entry in _list_entries(folder):
         try:
             if entry.is_file(follow_symlinks=False) and entry.name.endswith(endings):
                 # What Windows says of an entry is old while somebody writes to the file.
-                yield _File(Path(entry.path), os.lstat(entry.path))
-            elif depth < _DEEPEST and _is_folder(entry):
-                yield from _files(Path(entry.path), endings, depth + 1)
+                yield _FoundFile(Path(entry.path), os.lstat(entry.path))
+            elif depth < _MAX_DEPTH and _is_folder(entry):
+                yield from _walk_files(Path(entry.path), endings, depth + 1)
         except OSError:  # it went away meanwhile
             continue
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [Path(entry.path) for entry in _entries(folder) if _is_folder(entry)]
+def _list_folders(folder: Path) -> list[Path]:
+    return [Path(entry.path) for entry in _list_entries(folder) if _is_folder(entry)]
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -188,10 +192,10 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         about = entry.stat(follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISDIR(about.st_mode) and getattr(about, "st_reparse_tag", 0) != _JUNCTION
+    return stat.S_ISDIR(about.st_mode) and getattr(about, "st_reparse_tag", 0) != _JUNCTION_TAG
 
 
-def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+def _list_entries(folder: Path) -> list["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -199,7 +203,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _first_forms(files: list[_File], other: str, preferred: str) -> list[_File]:
+def _drop_duplicates(files: list[_FoundFile], other: str, preferred: str) -> list[_FoundFile]:
     """Without those of one ending that are there with the other one too."""
     names = {str(file.path) for file in files}
     return [
@@ -210,7 +214,7 @@ def _first_forms(files: list[_File], other: str, preferred: str) -> list[_File]:
     ]
 
 
-def _stamp(path: Path) -> object | None:
+def _read_stamp(path: Path) -> object | None:
     """Changes whenever a database does; None where there is none."""
     seen: list[tuple[int, int]] = []
     for each in (path, path.with_name(path.name + "-wal")):
@@ -222,7 +226,7 @@ def _stamp(path: Path) -> object | None:
     return tuple(seen) or None
 
 
-def _unknown(source: str) -> InvalidInput:
+def _build_source_error(source: str) -> InvalidInput:
     return InvalidInput(
         f'There is no source "{source}".',
         hint=f"The sources are {', '.join(SOURCES)}.",
@@ -232,7 +236,7 @@ def _unknown(source: str) -> InvalidInput:
     )
 
 
-def _without_files() -> InvalidInput:
+def _build_files_error() -> InvalidInput:
     return InvalidInput(
         f'The source "{PLAIN}" has no place of its own, so its files must be named.',
         hint=f"Give the files: everkept import history --source {PLAIN} FILE…",
@@ -240,7 +244,7 @@ def _without_files() -> InvalidInput:
     )
 
 
-def _no_file(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
+def _build_missing_error(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
     if is_folder:
         return InvalidInput(
             f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file)
@@ -248,7 +252,7 @@ def _no_file(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
     return NotFound("file", str(file), hint="Check its name; nothing was imported.")
 
 
-def _unclear(file: Path, sources: Sequence[str]) -> InvalidInput:
+def _build_unclear_error(file: Path, sources: Sequence[str]) -> InvalidInput:
     return InvalidInput(
         f"It cannot be told from {file} which program wrote it.",
         hint=f"Name the one source that it comes from: {', '.join(sources)}.",

@@ -14,43 +14,43 @@ from everkept.core.transcripts import (
     ASSISTANT,
     USER,
     Event,
+    ExclusionEvent,
     Mark,
-    Marked,
     Portion,
-    Rewound,
-    Titled,
+    RewindEvent,
+    TitleEvent,
     Turn,
-    has_marker_within,
+    has_marker_in_json,
 )
 from everkept.errors import Unavailable
 from everkept.transcripts.content import (
-    START,
-    Content,
-    Line,
-    Place,
-    chunks,
-    lines,
-    opened,
-    place_of,
+    START_POSITION,
+    ReadPosition,
+    TranscriptContent,
+    TranscriptLine,
+    find_position,
+    open_content,
+    read_chunks,
+    split_lines,
 )
 from everkept.transcripts.source_programs import (
-    LARGEST_DOCUMENT,
-    LONGEST_NAME,
-    MOST_TEXT,
-    MOST_THINGS,
+    MAX_DOCUMENT_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    MAX_TURN_ITEMS,
+    PORTION_BYTES,
+    PORTION_CHARACTERS,
     PORTION_EVENTS,
-    PORTION_READ,
-    PORTION_TEXT,
     NoRecord,
-    fingerprint,
-    mapping,
-    moment,
-    record_of,
-    string,
-    strings,
-    unique,
+    as_mapping,
+    as_text,
+    as_texts,
+    compute_fingerprint,
+    deduplicate_texts,
+    parse_record,
+    parse_time,
 )
-from everkept.transcripts.turns import CLIPPED, folder, name, title
+from everkept.transcripts.turns import CLIPPED_TURN, as_folder, as_name, as_title
 from everkept.values import replace
 
 
@@ -72,20 +72,20 @@ class FileTranscript:
 
     @property
     def size(self) -> int:
-        return self._seen().st_size
+        return self._read_stat().st_size
 
     @property
     def modified(self) -> int:
-        return self._seen().st_mtime_ns // 1000
+        return self._read_stat().st_mtime_ns // 1000
 
-    def _seen(self) -> stat_result:
+    def _read_stat(self) -> stat_result:
         try:
             return self._about or self._path.stat()
         except OSError as error:
-            raise unreadable(self._path, error) from error
+            raise build_unreadable_error(self._path, error) from error
 
 
-def unreadable(path: Path, error: OSError) -> Unavailable:
+def build_unreadable_error(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
         f"The transcript {path} cannot be read: {error.strerror or error}.",
         hint="It may have been deleted or moved; the next import looks for it again.",
@@ -94,34 +94,34 @@ def unreadable(path: Path, error: OSError) -> Unavailable:
 
 
 # What a document holds, in its order, and what was left out of it.
-Read = tuple[list[Event], Counter[str]]
+ParsedDocument = tuple[list[Event], Counter[str]]
 
 
-class WholeTranscript(FileTranscript):
+class DocumentTranscript(FileTranscript):
     """`read` gives the events of a document; a turn has the same key each time."""
 
     def __init__(
         self,
         path: Path,
         source: str,
-        read: Callable[[Path, bytes], Read],
+        read: Callable[[Path, bytes], ParsedDocument],
         *,
         seen: stat_result | None = None,
     ) -> None:
         super().__init__(path, source, seen)
         self._read = read
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
-        raw = self._content()
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
+        raw = self._read_content()
         size = len(raw)
-        if size > LARGEST_DOCUMENT:
+        if size > MAX_DOCUMENT_BYTES:
             skipped = {"file over 32 MiB": 1}
-            yield Portion((), mark or {}, self._seen().st_size, skipped, is_last=True)
+            yield Portion((), mark or {}, self._read_stat().st_size, skipped, is_last=True)
             return
         digest = hashlib.sha256(raw).hexdigest()
         is_same = mark is not None and mark.get("document") == digest
-        given = _count(mark) if mark and is_same else 0
-        events, skipped = self._events(raw)
+        given = _get_count(mark) if mark and is_same else 0
+        events, skipped = self._parse_events(raw)
         del raw
         # A document that holds nothing any more is a broken one as a rule: what was read stays.
         is_anew = mark is not None and not is_same and any(isinstance(e, Turn) for e in events)
@@ -137,30 +137,30 @@ class WholeTranscript(FileTranscript):
                 is_last=is_last,
             )
 
-    def _events(self, raw: bytes) -> Read:
+    def _parse_events(self, raw: bytes) -> ParsedDocument:
         events, skipped = self._read(self._path, raw)
-        if has_marker_within(raw):
+        if has_marker_in_json(raw):
             sessions = dict.fromkeys(event.session for event in events)
-            events = [*map(Marked, sessions), *events]
+            events = [*map(ExclusionEvent, sessions), *events]
         return events, skipped
 
-    def _content(self) -> bytes:
+    def _read_content(self) -> bytes:
         try:
             with self._path.open("rb") as file:
-                return file.read(LARGEST_DOCUMENT + 1)
+                return file.read(MAX_DOCUMENT_BYTES + 1)
         except OSError as error:
-            raise unreadable(self._path, error) from error
+            raise build_unreadable_error(self._path, error) from error
 
 
-def _count(mark: Mark) -> int:
+def _get_count(mark: Mark) -> int:
     given: Any = mark.get("events")
     return given if isinstance(given, int) and given > 0 else 0
 
 
-DAMAGED = "damaged file"
+DAMAGED_FILE = "damaged file"
 
 
-class Format(Protocol):
+class TranscriptFormat(Protocol):
     """What the lines of one program mean. One is made for each reading."""
 
     skipped: Counter[str]  # what was left out, by what it was
@@ -169,18 +169,18 @@ class Format(Protocol):
         """The events that are complete now: as a rule the turn that this record ends."""
         ...
 
-    def pending(self) -> list[Event]:
+    def list_open_turns(self) -> list[Event]:
         """The turn that is open, as it stands. Changes nothing."""
         ...
 
-    def session_of(self, record: Mapping[str, Any]) -> str:
+    def get_session(self, record: Mapping[str, Any]) -> str:
         """The conversation of the record that was taken last, or empty where it is not known yet.
 
         A line that holds no record counts as an empty one.
         """
         ...
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         """What must be known to read on behind the last closed turn, as if none had begun since.
 
         JSON, made anew for each call. Never a text that was said: it may be a secret.
@@ -189,7 +189,7 @@ class Format(Protocol):
 
 
 # Makes the format of a file, from the state in a mark or None at the file's beginning.
-MakeFormat = Callable[[Path, Mapping[str, Any] | None], Format]
+MakeFormat = Callable[[Path, Mapping[str, Any] | None], TranscriptFormat]
 
 
 class LineTranscript(FileTranscript):
@@ -208,30 +208,37 @@ class LineTranscript(FileTranscript):
         self._make_format = make_format
         self._turns_in_portion = turns_in_portion
 
-    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+    def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
         """The last one comes even where nothing is new."""
         try:
-            with opened(self._path) as content:
-                if place := place_of(mark, content):
-                    yield from self._read(content, place)
+            with open_content(self._path) as content:
+                if place := find_position(mark, content):
+                    yield from self._read_portions(content, place)
                     return
                 # What lies behind a damage is not gone.
                 is_anew = mark is not None and not content.damaged
-            with opened(self._path) as content:
-                yield from self._read(content, START, is_anew=is_anew)
+            with open_content(self._path) as content:
+                yield from self._read_portions(content, START_POSITION, is_anew=is_anew)
         except OSError as error:
-            raise unreadable(self._path, error) from error
+            raise build_unreadable_error(self._path, error) from error
 
-    def _read(self, content: Content, place: Place, *, is_anew: bool = False) -> Iterator[Portion]:
+    def _read_portions(
+        self, content: TranscriptContent, place: ReadPosition, *, is_anew: bool = False
+    ) -> Iterator[Portion]:
         form = self._make_format(self._path, place.state)
-        return _Reading(content, form, place, self._turns_in_portion, is_anew).portions()
+        return _LineReader(content, form, place, self._turns_in_portion, is_anew).read_portions()
 
 
-class _Reading:
+class _LineReader:
     """From a place to the file's end."""
 
     def __init__(
-        self, content: Content, form: Format, place: Place, most_turns: int, is_anew: bool
+        self,
+        content: TranscriptContent,
+        form: TranscriptFormat,
+        place: ReadPosition,
+        most_turns: int,
+        is_anew: bool,
     ) -> None:
         self._is_anew = is_anew  # and no turn came yet
         self._is_marked = False  # and it is not known which conversation is
@@ -249,89 +256,89 @@ class _Reading:
         self._events: list[Event] = []
         self._turns = self._characters = 0
 
-    def portions(self) -> Iterator[Portion]:
-        for line in lines(chunks(self._content), self._offset):
-            self._take(line)
+    def read_portions(self) -> Iterator[Portion]:
+        for line in split_lines(read_chunks(self._content), self._offset):
+            self._take_line(line)
             if self._is_full():
-                yield self._portion()
+                yield self._build_portion()
         if self._content.damaged:
-            self._format.skipped[DAMAGED] += 1
-        self._add(self._format.pending())
-        yield self._portion(is_last=True)
+            self._format.skipped[DAMAGED_FILE] += 1
+        self._add_events(self._format.list_open_turns())
+        yield self._build_portion(is_last=True)
 
-    def _take(self, line: Line) -> None:
+    def _take_line(self, line: TranscriptLine) -> None:
         self._line += 1
         if not line.ended:
-            self._take_last(line)
+            self._take_last_line(line)
         else:
             counts = dict(self._format.skipped)
             before = self._open
-            record = self._record(line)
+            record = self._parse_record(line)
             if record is not None:
-                self._read(record)
-            self._heed(line, record)
+                self._take_record(record)
+            self._note_marker(line, record)
             if not self._open and not self._is_marked:
                 counts = dict(self._format.skipped)
-                self._safe = Place(line.end, self._line, line.tail, None, counts)
+                self._safe = ReadPosition(line.end, self._line, line.tail, None, counts)
             elif self._open and self._open.isdisjoint(before):
-                state = self._format.state()
-                self._safe = Place(line.start, self._line - 1, self._tail, state, counts)
+                state = self._format.get_state()
+                self._safe = ReadPosition(line.start, self._line - 1, self._tail, state, counts)
             self._tail = line.tail
         self._offset = line.end
 
-    def _take_last(self, line: Line) -> None:
+    def _take_last_line(self, line: TranscriptLine) -> None:
         """A line that is not ended: what of it is there may be all of it, or wait for its rest."""
         try:
-            record = record_of(line.data)
+            record = parse_record(line.data)
         except NoRecord:
             return
         if record is not None:
             self._keep_state()
-            self._read(record)
-            self._heed(line, record)
+            self._take_record(record)
+            self._note_marker(line, record)
 
-    def _record(self, line: Line) -> Mapping[str, Any] | None:
+    def _parse_record(self, line: TranscriptLine) -> Mapping[str, Any] | None:
         try:
-            return record_of(line.data)
+            return parse_record(line.data)
         except NoRecord as found:
             self._format.skipped[found.reason] += 1
             return None
 
-    def _read(self, record: Mapping[str, Any]) -> None:
-        self._add(self._format.take(record, self._line))
+    def _take_record(self, record: Mapping[str, Any]) -> None:
+        self._add_events(self._format.take(record, self._line))
         self._open = frozenset(
-            event.key if isinstance(event, Turn | Rewound) else event.session
-            for event in self._format.pending()
+            event.key if isinstance(event, Turn | RewindEvent) else event.session
+            for event in self._format.list_open_turns()
         )
 
-    def _heed(self, line: Line, record: Mapping[str, Any] | None) -> None:
+    def _note_marker(self, line: TranscriptLine, record: Mapping[str, Any] | None) -> None:
         """A marker counts wherever it stands, also in what is skipped."""
-        found = line.data is not None and has_marker_within(line.data)
+        found = line.data is not None and has_marker_in_json(line.data)
         self._is_marked = self._is_marked or found
-        if self._is_marked and (session := self._format.session_of(record or {})):
+        if self._is_marked and (session := self._format.get_session(record or {})):
             self._is_marked = False
-            if (marked := Marked(session)) not in self._events:
+            if (marked := ExclusionEvent(session)) not in self._events:
                 self._events.append(marked)
 
-    def _add(self, events: list[Event]) -> None:
+    def _add_events(self, events: list[Event]) -> None:
         self._events += events
         for event in events:
             if isinstance(event, Turn):
                 self._turns += 1
-                self._characters += _characters(event)
+                self._characters += _count_characters(event)
 
     def _is_full(self) -> bool:
         return (
             self._turns >= self._most_turns
-            or self._characters >= PORTION_TEXT
+            or self._characters >= PORTION_CHARACTERS
             # What was read before stays until there is a turn: a file of zeros is a broken one.
-            or (self._offset - self._portion_start >= PORTION_READ and self._is_told())
+            or (self._offset - self._portion_start >= PORTION_BYTES and self._can_report())
         )
 
-    def _is_told(self) -> bool:
+    def _can_report(self) -> bool:
         return self._turns > 0 or not self._is_anew
 
-    def _portion(self, *, is_last: bool = False) -> Portion:
+    def _build_portion(self, *, is_last: bool = False) -> Portion:
         self._keep_state()
         is_anew = self._is_anew and self._turns > 0
         skipped = self._format.skipped
@@ -339,8 +346,8 @@ class _Reading:
         self._reported.update(new)
         portion = Portion(
             tuple(self._events),
-            self._safe.mark(self._content.head(), self._reported),
-            self._content.done(self._offset),
+            self._safe.to_mark(self._content.read_head(), self._reported),
+            self._content.count_read(self._offset),
             new,
             is_anew=is_anew,
             is_last=is_last,
@@ -353,15 +360,17 @@ class _Reading:
 
     def _keep_state(self) -> None:
         if self._safe.state is None:
-            self._safe = replace(self._safe, state=self._format.state())
+            self._safe = replace(self._safe, state=self._format.get_state())
 
 
-def _characters(turn: Turn) -> int:
+def _count_characters(turn: Turn) -> int:
     code = sum(len(part.text) + len(part.replaced or "") for part in turn.snippets)
     return len(turn.text) + sum(map(len, turn.failures)) + code
 
 
-_SHORTENED = 150  # characters that are left of a longer id, before what tells it from others
+_SHORT_ID_CHARACTERS = (
+    150  # characters that are left of a longer id, before what tells it from others
+)
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT}
 
 
@@ -376,65 +385,66 @@ class PlainFormat:
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
         self.skipped: Counter[str] = Counter()
         # Of the line that was read last.
-        self._session = name(mapping(state).get("session")) or path.stem
-        self._title: Titled | None = None
+        self._session = as_name(as_mapping(state).get("session")) or path.stem
+        self._title: TitleEvent | None = None
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
-        session = _identifier(record.get("session"))
+        session = _to_identifier(record.get("session"))
         self._session = session or self._session
-        author = string(record.get("author")).strip()[:LONGEST_NAME]
-        text = string(record.get("text"))
+        author = as_text(record.get("author")).strip()[:MAX_NAME_CHARACTERS]
+        text = as_text(record.get("text"))
         for field, value in (("session", session), ("author", author), ("text", text.strip())):
             if not value:
                 self.skipped[f"line without {field}"] += 1
                 return []
-        if len(text) > MOST_TEXT:
-            self.skipped[CLIPPED] += 1
-        at = self._time(record.get("timestamp"))
+        if len(text) > MAX_TEXT_CHARACTERS:
+            self.skipped[CLIPPED_TURN] += 1
+        at = self._parse_time(record.get("timestamp"))
         # As it is written: a time without a zone is another one when the machine travels.
         when = str(line if at is None else record.get("timestamp"))
-        files = (folder(file, self.skipped) for file in strings(record.get("files")))
+        files = (as_folder(file, self.skipped) for file in as_texts(record.get("files")))
+        id = _to_identifier(record.get("id")) or compute_fingerprint(author, when, text)
         turn = Turn(
-            key=f"{session}:{_identifier(record.get('id')) or fingerprint(author, when, text)}",
+            key=f"{session}:{id}",
             session=session,
             author=_ROLES.get(author.lower(), author),
-            text=text[:MOST_TEXT],
+            text=text[:MAX_TEXT_CHARACTERS],
             at=at,
-            project=folder(record.get("project"), self.skipped) or None,
-            branch=name(record.get("branch")) or None,
-            model=name(record.get("model")) or None,
-            files=unique(files)[:MOST_THINGS],
-            tools=unique(map(name, strings(record.get("tools"))))[:MOST_THINGS],
+            project=as_folder(record.get("project"), self.skipped) or None,
+            branch=as_name(record.get("branch")) or None,
+            model=as_name(record.get("model")) or None,
+            files=deduplicate_texts(files)[:MAX_TURN_ITEMS],
+            tools=deduplicate_texts(map(as_name, as_texts(record.get("tools"))))[:MAX_TURN_ITEMS],
         )
-        return [*self._titled(Titled(session, title(record.get("title")))), turn]
+        return [*self._take_title(TitleEvent(session, as_title(record.get("title")))), turn]
 
-    def pending(self) -> list[Event]:
+    def list_open_turns(self) -> list[Event]:
         return []
 
-    def session_of(self, record: Mapping[str, Any]) -> str:
+    def get_session(self, record: Mapping[str, Any]) -> str:
         return self._session
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         return {"session": self._session}
 
-    def _time(self, value: Any) -> int | None:
-        at = moment(value)
+    def _parse_time(self, value: Any) -> int | None:
+        at = parse_time(value)
         if at is None and value is not None:
             self.skipped["timestamp that is no time"] += 1
         return at
 
-    def _titled(self, event: Titled) -> list[Event]:
+    def _take_title(self, event: TitleEvent) -> list[Event]:
         if not event.title or event == self._title:
             return []
         self._title = event
         return [event]
 
 
-def _identifier(value: Any) -> str:
+def _to_identifier(value: Any) -> str:
     """A number does as well as a text, and one of any length tells itself from others."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    text = string(value).strip()
-    if len(text) <= LONGEST_NAME:
+    text = as_text(value).strip()
+    if len(text) <= MAX_NAME_CHARACTERS:
         return text
-    return f"{text[:_SHORTENED]}#{fingerprint(text)}"
+    return f"{text[:_SHORT_ID_CHARACTERS]}#{compute_fingerprint(text)}"

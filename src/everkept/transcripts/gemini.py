@@ -7,33 +7,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from everkept.core.transcripts import ASSISTANT, USER, Event, Rewound, Titled, Turn
+from everkept.core.transcripts import ASSISTANT, USER, Event, RewindEvent, TitleEvent, Turn
 from everkept.transcripts.source_programs import (
-    LARGEST_LIST,
-    decoded,
-    listed,
-    mapping,
-    moment,
-    string,
-    strings,
-    unique,
+    MAX_LIST_BYTES,
+    as_list,
+    as_mapping,
+    as_text,
+    as_texts,
+    decode_object,
+    deduplicate_texts,
+    parse_time,
 )
 from everkept.transcripts.turns import (
-    Message,
-    Setting,
-    belongs,
-    failure,
-    files_of,
-    folder,
-    name,
-    snippets_of,
-    title,
-    turn_of,
+    ConversationInfo,
+    TranscriptMessage,
+    as_folder,
+    as_name,
+    as_title,
+    clip_failure,
+    is_continuation,
+    join_messages,
+    list_files,
+    list_snippets,
 )
-from everkept.transcripts.turns import folder as bounded
+from everkept.transcripts.turns import as_folder as bounded
 
 # Written by the program into the folder of a project's sessions.
-_OWNER = ".project_root"
+_OWNER_FILE = ".project_root"
 
 
 class GeminiProjects:
@@ -44,24 +44,26 @@ class GeminiProjects:
         self._given = tuple(known)
         self._owners: dict[Path, str | None] = {}
 
-    def folder(self, session: Path, project_hash: str) -> str | None:
+    def find_folder(self, session: Path, project_hash: str) -> str | None:
         """Of the session in a file; None where nothing tells."""
         place = next((above for above in session.parents if above.name == "chats"), None)
         if place is None:
-            return self._by_id.get(project_hash)
-        by_name = self._owner(place.parent) or self._by_id.get(place.parent.name)
-        return by_name or self._by_id.get(project_hash)
+            return self._folders_by_id.get(project_hash)
+        by_name = self._find_owner(place.parent) or self._folders_by_id.get(place.parent.name)
+        return by_name or self._folders_by_id.get(project_hash)
 
-    def _owner(self, folder: Path) -> str | None:
+    def _find_owner(self, folder: Path) -> str | None:
         if folder not in self._owners:
-            self._owners[folder] = bounded((_content(folder / _OWNER) or "").strip()) or None
+            self._owners[folder] = (
+                bounded((_read_content(folder / _OWNER_FILE) or "").strip()) or None
+            )
         return self._owners[folder]
 
     @cached_property
-    def _by_id(self) -> Mapping[str, str]:
-        registered = mapping(_object(self._home / "projects.json").get("projects"))
+    def _folders_by_id(self) -> Mapping[str, str]:
+        registered = as_mapping(_read_object(self._home / "projects.json").get("projects"))
         ids = dict[str, str]()
-        folders = [*self._given, *_object(self._home / "trustedFolders.json")]
+        folders = [*self._given, *_read_object(self._home / "trustedFolders.json")]
         for one, other in registered.items():
             if isinstance(other, str):
                 folder, name = (one, other) if _is_path(one) else (other, one)
@@ -74,26 +76,26 @@ def _is_path(text: str) -> bool:
     return "/" in text or "\\" in text
 
 
-def _object(path: Path) -> Mapping[str, Any]:
-    return decoded(_content(path))
+def _read_object(path: Path) -> Mapping[str, Any]:
+    return decode_object(_read_content(path))
 
 
-def _content(path: Path) -> str | None:
+def _read_content(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
-            return file.read(LARGEST_LIST).decode("utf-8", "replace")
+            return file.read(MAX_LIST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
 
 
-_NOTICES = ("info", "error", "warning")
-_FAILED = ("error", "failed")
+_NOTICE_TYPES = ("info", "error", "warning")
+_FAILED_STATUSES = ("error", "failed")
 # What the program says in the user's name, to begin with and after it shortened a conversation.
-_INJECTED = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
-_MOST_REMEMBERED = 1_000  # messages, back to which one can rewind
+_INJECTED_PREFIXES = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
+_MAX_REMEMBERED_MESSAGES = 1_000  # messages, back to which one can rewind
 # What a message is of its turn.
-_WHOLE, _FIRST, _FURTHER = 0, 1, 2
-_SUMMARY = "<state_snapshot>"
+_WHOLE_TURN, _FIRST_OF_TURN, _REST_OF_TURN = 0, 1, 2
+_SUMMARY_TAG = "<state_snapshot>"
 
 
 class GeminiFormat:
@@ -106,39 +108,39 @@ class GeminiFormat:
     def __init__(
         self, path: Path, state: Mapping[str, Any] | None, projects: GeminiProjects
     ) -> None:
-        known = mapping(state)
+        known = as_mapping(state)
         self.skipped: Counter[str] = Counter()
         self._path = path
         self._projects = projects
-        self._session = name(known.get("session")) or path.stem
-        self._hash = name(known.get("project"))
-        self._folder = folder(known.get("folder"))
+        self._session = as_name(known.get("session")) or path.stem
+        self._hash = as_name(known.get("project"))
+        self._folder = as_folder(known.get("folder"))
         # The messages of turns that are closed, in order, and what each is of its turn.
         self._closed = {
-            own: part if part in (_WHOLE, _FIRST) else _FURTHER
-            for own, part in mapping(known.get("messages")).items()
+            own: part if part in (_WHOLE_TURN, _FIRST_OF_TURN) else _REST_OF_TURN
+            for own, part in as_mapping(known.get("messages")).items()
         }
-        self._answer: list[Message] = []
+        self._answer: list[TranscriptMessage] = []
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
         if isinstance(record.get("$rewindTo"), str):
-            return self._rewind(string(record["$rewindTo"]))
+            return self._rewind(as_text(record["$rewindTo"]))
         if isinstance(record.get("$set"), Mapping):
-            return self._describe(mapping(record["$set"]))
+            return self._apply_changes(as_mapping(record["$set"]))
         if isinstance(record.get("id"), str) and "type" in record:
             return self._replay(record)
         if isinstance(record.get("sessionId"), str):
-            return self._describe(record)
+            return self._apply_changes(record)
         self.skipped["unknown record"] += 1
         return []
 
-    def pending(self) -> list[Event]:
-        return [self._turn(self._answer)] if self._answer else []
+    def list_open_turns(self) -> list[Event]:
+        return [self._build_turn(self._answer)] if self._answer else []
 
-    def session_of(self, record: Mapping[str, Any]) -> str:
+    def get_session(self, record: Mapping[str, Any]) -> str:
         return self._session
 
-    def state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         return {
             "session": self._session,
             "project": self._hash,
@@ -146,47 +148,47 @@ class GeminiFormat:
             "messages": dict(self._closed),
         }
 
-    def rest(self) -> list[Event]:
+    def close_rest(self) -> list[Event]:
         """The turn that is open, where nothing comes any more."""
         return self._close()
 
-    def _describe(self, changes: Mapping[str, Any]) -> list[Event]:
-        self._session = name(changes.get("sessionId")) or self._session
-        self._hash = name(changes.get("projectHash")) or self._hash
-        named = strings(changes.get("directories"))[:1]
-        self._folder = folder("".join(named), self.skipped) or self._folder
+    def _apply_changes(self, changes: Mapping[str, Any]) -> list[Event]:
+        self._session = as_name(changes.get("sessionId")) or self._session
+        self._hash = as_name(changes.get("projectHash")) or self._hash
+        named = as_texts(changes.get("directories"))[:1]
+        self._folder = as_folder("".join(named), self.skipped) or self._folder
         events: list[Event] = []
-        for message in listed(changes.get("messages")):
-            record = mapping(message)
-            if not self._is_known(string(record.get("id"))):
+        for message in as_list(changes.get("messages")):
+            record = as_mapping(message)
+            if not self._is_known(as_text(record.get("id"))):
                 events += self._replay(record)
-        if titled := title(changes.get("summary")):
-            events.append(Titled(self._session, titled))
+        if titled := as_title(changes.get("summary")):
+            events.append(TitleEvent(self._session, titled))
         return events
 
     def _replay(self, record: Mapping[str, Any]) -> list[Event]:
         kind = record.get("type")
         if kind not in ("user", "gemini"):
-            self.skipped[f"{kind} message" if kind in _NOTICES else "unknown message"] += 1
+            self.skipped[f"{kind} message" if kind in _NOTICE_TYPES else "unknown message"] += 1
             return []
-        message = _message(record, USER if kind == "user" else ASSISTANT)
+        message = _build_message(record, USER if kind == "user" else ASSISTANT)
         if not message.id or message.is_empty:
             self.skipped["empty message"] += 1
             return []
-        return self._say(message)
+        return self._take_message(message)
 
-    def _say(self, message: Message) -> list[Event]:
+    def _take_message(self, message: TranscriptMessage) -> list[Event]:
         for place, earlier in enumerate(self._answer):
             if earlier.id == message.id:
                 self._answer[place] = message
                 return []
         part = self._closed.get(message.id)
-        if part == _WHOLE:
-            return [self._turn([message])]
+        if part == _WHOLE_TURN:
+            return [self._build_turn([message])]
         if part is not None:
             self.skipped["change of an earlier answer"] += 1
             return []
-        if belongs(message, self._answer):
+        if is_continuation(message, self._answer):
             self._answer.append(message)
             return []
         events = self._close()
@@ -196,105 +198,113 @@ class GeminiFormat:
     def _close(self) -> list[Event]:
         answer, self._answer = self._answer, []
         for message in answer:
-            self._closed[message.id] = _FURTHER
+            self._closed[message.id] = _REST_OF_TURN
         if answer:
-            self._closed[answer[0].id] = _WHOLE if len(answer) == 1 else _FIRST
-        for forgotten in list(self._closed)[:-_MOST_REMEMBERED]:
+            self._closed[answer[0].id] = _WHOLE_TURN if len(answer) == 1 else _FIRST_OF_TURN
+        for forgotten in list(self._closed)[:-_MAX_REMEMBERED_MESSAGES]:
             del self._closed[forgotten]
-        return [self._turn(answer, self.skipped)] if answer else []
+        return [self._build_turn(answer, self.skipped)] if answer else []
 
     def _rewind(self, message_id: str) -> list[Event]:
         for place, message in enumerate(self._answer):
             if message.id == message_id:
                 self._answer = self._answer[:place]
-                return [] if self._answer else [Rewound(self._session, self._key(message_id))]
+                return (
+                    []
+                    if self._answer
+                    else [RewindEvent(self._session, self._build_key(message_id))]
+                )
         if message_id not in self._closed:
             self.skipped["rewind to an unknown message"] += 1
             return []
         own = list(self._closed)
         place = own.index(message_id)
         # An answer that is closed stays as a whole, also where only its end is taken back.
-        while place < len(own) and self._closed[own[place]] == _FURTHER:
+        while place < len(own) and self._closed[own[place]] == _REST_OF_TURN:
             place += 1
         gone = [*own[place:], *(message.id for message in self._answer)]
         self._answer = []
         self._closed = {kept: self._closed[kept] for kept in own[:place]}
-        return [Rewound(self._session, self._key(gone[0]))] if gone else []
+        return [RewindEvent(self._session, self._build_key(gone[0]))] if gone else []
 
     def _is_known(self, message_id: str) -> bool:
         is_open = any(message.id == message_id for message in self._answer)
         return is_open or message_id in self._closed
 
-    def _turn(self, messages: list[Message], skipped: Counter[str] | None = None) -> Turn:
-        project = self._projects.folder(self._path, self._hash) or self._folder or None
-        setting = Setting(self._session, project, part_of=_parent(self._path))
-        return turn_of(messages, self._key(messages[0].id), setting, skipped)
+    def _build_turn(
+        self, messages: list[TranscriptMessage], skipped: Counter[str] | None = None
+    ) -> Turn:
+        project = self._projects.find_folder(self._path, self._hash) or self._folder or None
+        setting = ConversationInfo(self._session, project, part_of=_find_parent(self._path))
+        return join_messages(messages, self._build_key(messages[0].id), setting, skipped)
 
-    def _key(self, message_id: str) -> str:
+    def _build_key(self, message_id: str) -> str:
         return f"{self._session}:{message_id}"
 
 
-def object_events(
+def parse_object(
     path: Path, raw: bytes, projects: GeminiProjects
 ) -> tuple[list[Event], Counter[str]]:
     """What the one object of an older session holds; it has the keys that its lines would have."""
-    whole = decoded(raw)
+    whole = decode_object(raw)
     if not whole:
         return [], Counter({"file that is no JSON": 1})
     form = GeminiFormat(path, None, projects)
-    events = form.take({"$set": whole}, 1) + form.rest()
+    events = form.take({"$set": whole}, 1) + form.close_rest()
     if not events and not form.skipped:
         form.skipped["file without messages"] += 1
     return events, form.skipped
 
 
-def _message(record: Mapping[str, Any], author: str) -> Message:
-    text = _text(record.get("content"))
-    if text.startswith(_INJECTED):
+def _build_message(record: Mapping[str, Any], author: str) -> TranscriptMessage:
+    text = _extract_text(record.get("content"))
+    if text.startswith(_INJECTED_PREFIXES):
         text = ""
-    calls = [mapping(call) for call in listed(record.get("toolCalls"))]
-    arguments = [mapping(call.get("args")) for call in calls]
-    return Message(
-        id=name(record.get("id")),
+    calls = [as_mapping(call) for call in as_list(record.get("toolCalls"))]
+    arguments = [as_mapping(call.get("args")) for call in calls]
+    return TranscriptMessage(
+        id=as_name(record.get("id")),
         author=author,
         text=text,
-        at=moment(record.get("timestamp")),
-        model=name(record.get("model")) or None,
-        files=unique(file for each in arguments for file in files_of(each)),
-        tools=unique(name(call.get("name")) for call in calls),
+        at=parse_time(record.get("timestamp")),
+        model=as_name(record.get("model")) or None,
+        files=deduplicate_texts(file for each in arguments for file in list_files(each)),
+        tools=deduplicate_texts(as_name(call.get("name")) for call in calls),
         snippets=tuple(
             snippet
             for call, each in zip(calls, arguments, strict=True)
-            if call.get("status") not in _FAILED
-            for snippet in snippets_of(each)
+            if call.get("status") not in _FAILED_STATUSES
+            for snippet in list_snippets(each)
         ),
-        failures=unique(_failure(call) for call in calls if call.get("status") in _FAILED),
-        is_summary=author == USER and _SUMMARY in text,
+        failures=deduplicate_texts(
+            _get_failure(call) for call in calls if call.get("status") in _FAILED_STATUSES
+        ),
+        is_summary=author == USER and _SUMMARY_TAG in text,
     )
 
 
-def _text(content: Any) -> str:
+def _extract_text(content: Any) -> str:
     """Of a text, a part or a list of them; thoughts and calls of functions are no text."""
     if isinstance(content, str):
         return content.strip()
     texts = [
-        part if isinstance(part, str) else string(mapping(part).get("text"))
-        for part in listed(content) or [content]
-        if not mapping(part).get("thought")
+        part if isinstance(part, str) else as_text(as_mapping(part).get("text"))
+        for part in as_list(content) or [content]
+        if not as_mapping(part).get("thought")
     ]
     return "".join(texts).strip()
 
 
-def _failure(call: Mapping[str, Any]) -> str:
-    for part in listed(call.get("result")):
-        response = mapping(mapping(mapping(part).get("functionResponse")).get("response"))
-        if said := string(response.get("error")) or string(response.get("output")):
-            return failure(said)
-    said = string(call.get("resultDisplay")) or f"{string(call.get('name'))} failed"
-    return failure(said)
+def _get_failure(call: Mapping[str, Any]) -> str:
+    for part in as_list(call.get("result")):
+        response = as_mapping(as_mapping(as_mapping(part).get("functionResponse")).get("response"))
+        if said := as_text(response.get("error")) or as_text(response.get("output")):
+            return clip_failure(said)
+    said = as_text(call.get("resultDisplay")) or f"{as_text(call.get('name'))} failed"
+    return clip_failure(said)
 
 
-def _parent(path: Path) -> str | None:
+def _find_parent(path: Path) -> str | None:
     """The session that sent an agent: the sessions of its agents are in a folder of its name."""
     folder = path.parent
     return folder.name if folder.parent.name == "chats" else None

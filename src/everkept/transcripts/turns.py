@@ -7,28 +7,28 @@ from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, Snippet, Turn
 from everkept.transcripts.source_programs import (
-    LONGEST_FAILURE,
-    LONGEST_NAME,
-    LONGEST_PATH,
-    LONGEST_TITLE,
-    MOST_CODE,
-    MOST_FAILURES,
-    MOST_KINDS,
-    MOST_REPLACED,
-    MOST_TEXT,
-    MOST_THINGS,
+    MAX_CODE_CHARACTERS,
+    MAX_FAILURE_CHARACTERS,
+    MAX_FAILURES,
+    MAX_NAME_CHARACTERS,
+    MAX_PATH_CHARACTERS,
+    MAX_REPLACED_CHARACTERS,
+    MAX_SKIPPED_KINDS,
+    MAX_TEXT_CHARACTERS,
+    MAX_TITLE_CHARACTERS,
+    MAX_TURN_ITEMS,
     WRONG_SHAPE,
-    listed,
-    mapping,
-    string,
-    unique,
+    as_list,
+    as_mapping,
+    as_text,
+    deduplicate_texts,
 )
 from everkept.values import Value, field, replace
 
-_BEGIN = "*** Begin Patch"
-_END = "*** End Patch"
-_PATCHED_FILE = ("*** Add File: ", "*** Update File: ", "*** Delete File: ")
-_MOVED = "*** Move to: "
+_PATCH_BEGIN = "*** Begin Patch"
+_PATCH_END = "*** End Patch"
+_PATCH_FILE_PREFIXES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ")
+_PATCH_MOVE_PREFIX = "*** Move to: "
 
 
 class Patch(Value, frozen=False):
@@ -38,26 +38,26 @@ class Patch(Value, frozen=False):
     snippets: list[Snippet] = field(default_factory=list[Snippet])
 
 
-def patch_in(text: str) -> Patch:
+def parse_patch(text: str) -> Patch:
     """The first patch in a text, which may be a command that applies it."""
     patch = Patch()
-    start = text.find(_BEGIN)
+    start = text.find(_PATCH_BEGIN)
     if start < 0:
         return patch
-    end = text.find(_END, start)
+    end = text.find(_PATCH_END, start)
     hunk = _Hunk()
     for line in text[start : end if end >= 0 else None].split("\n")[1:]:
-        if line.startswith(_PATCHED_FILE):
-            hunk = _finished(patch, hunk, line.partition(": ")[2].strip())
+        if line.startswith(_PATCH_FILE_PREFIXES):
+            hunk = _finish_hunk(patch, hunk, line.partition(": ")[2].strip())
             patch.files.append(hunk.file)
-        elif line.startswith(_MOVED):
-            hunk.file = line.removeprefix(_MOVED).strip()
+        elif line.startswith(_PATCH_MOVE_PREFIX):
+            hunk.file = line.removeprefix(_PATCH_MOVE_PREFIX).strip()
             patch.files.append(hunk.file)
         elif line.startswith("@@"):
-            hunk = _finished(patch, hunk, hunk.file)
+            hunk = _finish_hunk(patch, hunk, hunk.file)
         else:
-            hunk.take(line)
-    _finished(patch, hunk, "")
+            hunk.add_line(line)
+    _finish_hunk(patch, hunk, "")
     return patch
 
 
@@ -67,7 +67,7 @@ class _Hunk(Value, frozen=False):
     new: list[str] = field(default_factory=list[str])
     adds: bool = False
 
-    def take(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         sign, rest = line[:1], line[1:]
         if sign == "+":
             self.new.append(rest)
@@ -79,14 +79,14 @@ class _Hunk(Value, frozen=False):
             self.old.append(rest)
 
 
-def _finished(patch: Patch, hunk: _Hunk, next_file: str) -> _Hunk:
+def _finish_hunk(patch: Patch, hunk: _Hunk, next_file: str) -> _Hunk:
     if hunk.adds:
         replaced = "\n".join(hunk.old).strip("\n") or None
         patch.snippets.append(Snippet("\n".join(hunk.new).strip("\n"), hunk.file, None, replaced))
     return _Hunk(next_file)
 
 
-_FILE = (
+_FILE_ARGUMENTS = (
     "file_path",
     "absolute_path",
     "path",
@@ -97,47 +97,56 @@ _FILE = (
     "notebook_path",
     "target_notebook",
 )
-_NEW = ("new_string", "new_str", "newString")
-_OLD = ("old_string", "old_str", "oldString")
-_WHOLE = ("content", "contents", "file_text", "code_edit", "new_source", "streamingContent")
+_NEW_TEXT_ARGUMENTS = ("new_string", "new_str", "newString")
+_OLD_TEXT_ARGUMENTS = ("old_string", "old_str", "oldString")
+_WHOLE_TEXT_ARGUMENTS = (
+    "content",
+    "contents",
+    "file_text",
+    "code_edit",
+    "new_source",
+    "streamingContent",
+)
 
 
-def files_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+def list_files(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The files or folders that are named as such, one at most for each call."""
-    return unique(arguments.get(name) for name in _FILE)[:1]
+    return deduplicate_texts(arguments.get(name) for name in _FILE_ARGUMENTS)[:1]
 
 
-def snippets_of(arguments: Mapping[str, Any]) -> tuple[Snippet, ...]:
+def list_snippets(arguments: Mapping[str, Any]) -> tuple[Snippet, ...]:
     """What was written into a file: as a whole, or in place of something."""
-    file = next(iter(files_of(arguments)), None)
+    file = next(iter(list_files(arguments)), None)
     if file is None:
         return ()
-    edits = [mapping(edit) for edit in listed(arguments.get("edits"))] or [arguments]
+    edits = [as_mapping(edit) for edit in as_list(arguments.get("edits"))] or [arguments]
     snippets: list[Snippet] = []
     for edit in edits:
-        new = _first(edit, _NEW) or _first(edit, _WHOLE)
+        new = _get_first(edit, _NEW_TEXT_ARGUMENTS) or _get_first(edit, _WHOLE_TEXT_ARGUMENTS)
         if new.strip():
-            snippets.append(Snippet(new, file, replaced=_first(edit, _OLD) or None))
+            snippets.append(
+                Snippet(new, file, replaced=_get_first(edit, _OLD_TEXT_ARGUMENTS) or None)
+            )
     return tuple(snippets)
 
 
-def failure(said: str) -> str:
+def clip_failure(said: str) -> str:
     """The beginning of what a tool said, which names the error as a rule."""
     text = said.strip()
-    return text if len(text) <= LONGEST_FAILURE else text[: LONGEST_FAILURE - 1] + "…"
+    return text if len(text) <= MAX_FAILURE_CHARACTERS else text[: MAX_FAILURE_CHARACTERS - 1] + "…"
 
 
-def _first(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((text for name in names if (text := string(arguments.get(name)))), "")
+def _get_first(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((text for name in names if (text := as_text(arguments.get(name)))), "")
 
 
-_OPENING = re.compile(r"\s*<([\w-]{1,60})[^<>]{0,200}>")
+_OPENING_TAG = re.compile(r"\s*<([\w-]{1,60})[^<>]{0,200}>")
 
 
-def without_leading(text: str, tags: Collection[str]) -> str:
+def strip_leading_tags(text: str, tags: Collection[str]) -> str:
     """The text behind the wrappers that it begins with."""
     place = 0
-    while (found := _OPENING.match(text, place)) and found[1] in tags:
+    while (found := _OPENING_TAG.match(text, place)) and found[1] in tags:
         end = text.find(f"</{found[1]}", found.end())
         place = text.find(">", end) + 1
         if end < 0 or not place:
@@ -145,21 +154,21 @@ def without_leading(text: str, tags: Collection[str]) -> str:
     return text[place:].strip()
 
 
-def without(text: str, tags: Collection[str]) -> str:
+def strip_tags(text: str, tags: Collection[str]) -> str:
     """The text without these wrappers, wherever they stand."""
     for tag in tags:
-        text = _without(text, f"<{tag}>", f"</{tag}>")
+        text = _strip_between(text, f"<{tag}>", f"</{tag}>")
     return text.strip()
 
 
-def inside(text: str, tag: str) -> str:
+def extract_tag_text(text: str, tag: str) -> str:
     """What stands in the first wrapper of that name."""
     start = text.find(f"<{tag}>")
     end = text.find(f"</{tag}>", start)
     return text[start + len(tag) + 2 : end].strip() if 0 <= start < end else ""
 
 
-def _without(text: str, opening: str, closing: str) -> str:
+def _strip_between(text: str, opening: str, closing: str) -> str:
     kept: list[str] = []
     place = 0
     while (start := text.find(opening, place)) >= 0:
@@ -171,43 +180,43 @@ def _without(text: str, opening: str, closing: str) -> str:
     return "".join([*kept, text[place:]])
 
 
-CLIPPED = "rest of a very long turn"
+CLIPPED_TURN = "rest of a very long turn"
 LONG_PATH = "path over 1,000 characters"
-OTHER = "other"
-_BETWEEN = "\n\n"
-_KIND = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+OTHER_KIND = "other"
+_PARAGRAPH_BREAK = "\n\n"
+_KIND_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
-def unknown(skipped: Counter[str], what: str, kind: str) -> None:
+def count_unknown(skipped: Counter[str], what: str, kind: str) -> None:
     """Counts one more of a kind that the transcript names, where it can be a name at all.
 
     Anything may stand in its place, also what was said, and there may be any number of them.
     """
-    named = f"unknown {what}: {kind}" if _KIND.fullmatch(kind) else f"unknown {what}"
+    named = f"unknown {what}: {kind}" if _KIND_PATTERN.fullmatch(kind) else f"unknown {what}"
     if not kind:
         named = WRONG_SHAPE
-    skipped[named if named in skipped or len(skipped) < MOST_KINDS else OTHER] += 1
+    skipped[named if named in skipped or len(skipped) < MAX_SKIPPED_KINDS else OTHER_KIND] += 1
 
 
-def name(value: Any) -> str:
+def as_name(value: Any) -> str:
     """The value where it can be a name; else an empty one."""
-    text = string(value).strip()
-    return text if len(text) <= LONGEST_NAME else ""
+    text = as_text(value).strip()
+    return text if len(text) <= MAX_NAME_CHARACTERS else ""
 
 
-def folder(value: Any, skipped: Counter[str] | None = None) -> str:
+def as_folder(value: Any, skipped: Counter[str] | None = None) -> str:
     """The value where it can be a path; else an empty one, which is counted."""
-    text = string(value)
-    if len(text) <= LONGEST_PATH:
+    text = as_text(value)
+    if len(text) <= MAX_PATH_CHARACTERS:
         return text
     if skipped is not None:
         skipped[LONG_PATH] += 1
     return ""
 
 
-def title(value: Any) -> str:
+def as_title(value: Any) -> str:
     """The value on one line."""
-    return " ".join(string(value).split())[:LONGEST_TITLE]
+    return " ".join(as_text(value).split())[:MAX_TITLE_CHARACTERS]
 
 
 class OpenTurn:
@@ -217,7 +226,7 @@ class OpenTurn:
         self._begun = turn
         self._skipped = skipped
         self._parts: list[str] = []
-        self._room = MOST_TEXT
+        self._room = MAX_TEXT_CHARACTERS
         self._code = 0
         self._tools: dict[str, None] = {}
         self._files: dict[str, None] = {}
@@ -228,45 +237,45 @@ class OpenTurn:
     def has_text(self) -> bool:
         return bool(self._parts)
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Another part of the text; a blank line stands before it."""
-        part = self._fitted(text.strip(), self._room)
+        part = self._clip(text.strip(), self._room)
         if part:
             self._parts.append(part)
-            self._room = max(self._room - len(part) - len(_BETWEEN), 0)
+            self._room = max(self._room - len(part) - len(_PARAGRAPH_BREAK), 0)
 
-    def use(self, tool: str) -> None:
-        self._add(self._tools, tool)
+    def add_tool(self, tool: str) -> None:
+        self._add_item(self._tools, tool)
 
-    def touch(self, files: Iterable[str]) -> None:
+    def add_files(self, files: Iterable[str]) -> None:
         for file in files:
-            self._add(self._files, folder(file, self._skipped))
+            self._add_item(self._files, as_folder(file, self._skipped))
 
-    def write(self, call: str, snippets: Iterable[Snippet]) -> None:
+    def add_snippets(self, call: str, snippets: Iterable[Snippet]) -> None:
         """What the call of a tool wrote."""
         for snippet in snippets:
-            room = MOST_CODE - self._code
-            if not room or len(self._snippets) == MOST_THINGS:
-                self._skipped[CLIPPED] += 1
+            room = MAX_CODE_CHARACTERS - self._code
+            if not room or len(self._snippets) == MAX_TURN_ITEMS:
+                self._skipped[CLIPPED_TURN] += 1
                 return
-            text = self._fitted(snippet.text, room)
-            replaced = snippet.replaced and snippet.replaced[:MOST_REPLACED]
+            text = self._clip(snippet.text, room)
+            replaced = snippet.replaced and snippet.replaced[:MAX_REPLACED_CHARACTERS]
             self._code += len(text)
-            file = folder(snippet.file, self._skipped) or None
+            file = as_folder(snippet.file, self._skipped) or None
             fitted = Snippet(text, file, snippet.language, replaced)
             self._snippets.append((call, fitted))
 
-    def fail(self, call: str, said: str) -> None:
+    def add_failure(self, call: str, said: str) -> None:
         """The call did not do what it was made for: it wrote nothing."""
         self._snippets = [(by, snippet) for by, snippet in self._snippets if by != call or not call]
-        if said and len(self._failures) < MOST_FAILURES:
+        if said and len(self._failures) < MAX_FAILURES:
             self._failures.append(said)
 
-    def turn(self, project: str | None) -> Turn:
+    def build_turn(self, project: str | None) -> Turn:
         """As it stands."""
         return replace(
             self._begun,
-            text=self._text(),
+            text=self._join_text(),
             project=project,
             files=tuple(self._files),
             tools=tuple(self._tools),
@@ -274,29 +283,29 @@ class OpenTurn:
             failures=tuple(self._failures),
         )
 
-    def _text(self) -> str:
+    def _join_text(self) -> str:
         # It is asked for after each line, and seldom grows.
-        self._parts = [_BETWEEN.join(self._parts)] if self._parts else []
+        self._parts = [_PARAGRAPH_BREAK.join(self._parts)] if self._parts else []
         return "".join(self._parts)
 
-    def _add(self, things: dict[str, None], thing: str) -> None:
+    def _add_item(self, things: dict[str, None], thing: str) -> None:
         if not thing or thing in things:
             return
-        if len(things) < MOST_THINGS:
+        if len(things) < MAX_TURN_ITEMS:
             things[thing] = None
         else:
-            self._skipped[CLIPPED] += 1
+            self._skipped[CLIPPED_TURN] += 1
 
-    def _fitted(self, text: str, room: int) -> str:
+    def _clip(self, text: str, room: int) -> str:
         if len(text) > room:
-            self._skipped[CLIPPED] += 1
+            self._skipped[CLIPPED_TURN] += 1
         return text[:room]
 
 
-_MOST_MESSAGES = 200  # of an answer, so that one without an end has parts
+_MAX_MESSAGES = 200  # of an answer, so that one without an end has parts
 
 
-class Message(Value):
+class TranscriptMessage(Value):
     """What was said at once, with the tools that were used along with it."""
 
     id: str
@@ -315,7 +324,7 @@ class Message(Value):
         return not (self.text or self.tools or self.snippets or self.failures)
 
 
-class Setting(Value):
+class ConversationInfo(Value):
     """What is the same for all turns of a conversation."""
 
     session: str
@@ -326,16 +335,22 @@ class Setting(Value):
     reader: str | None = None
 
 
-def belongs(message: Message, answer: Sequence[Message]) -> bool:
+def is_continuation(message: TranscriptMessage, answer: Sequence[TranscriptMessage]) -> bool:
     """Whether it goes on with an answer: that has one text, and the uses of tools around it."""
-    if not answer or message.author != ASSISTANT or len(answer) == _MOST_MESSAGES:
+    if not answer or message.author != ASSISTANT or len(answer) == _MAX_MESSAGES:
         return False
     has_text = any(earlier.text for earlier in answer)
-    return not (message.text and has_text) and sum(map(_weight, answer)) < MOST_CODE
+    return (
+        not (message.text and has_text)
+        and sum(map(_count_characters, answer)) < MAX_CODE_CHARACTERS
+    )
 
 
-def turn_of(
-    messages: Sequence[Message], key: str, setting: Setting, skipped: Counter[str] | None = None
+def join_messages(
+    messages: Sequence[TranscriptMessage],
+    key: str,
+    setting: ConversationInfo,
+    skipped: Counter[str] | None = None,
 ) -> Turn:
     """The turn that they are together; there is at least one.
 
@@ -355,16 +370,16 @@ def turn_of(
     )
     turn = OpenTurn(begun, Counter() if skipped is None else skipped)
     for message in messages:
-        turn.say(message.text)
-        turn.touch(message.files)
-        turn.write("", message.snippets)
+        turn.add_text(message.text)
+        turn.add_files(message.files)
+        turn.add_snippets("", message.snippets)
         for tool in message.tools:
-            turn.use(tool)
+            turn.add_tool(tool)
         for failure in message.failures:
-            turn.fail("", failure)
-    return turn.turn(setting.project)
+            turn.add_failure("", failure)
+    return turn.build_turn(setting.project)
 
 
-def _weight(message: Message) -> int:
+def _count_characters(message: TranscriptMessage) -> int:
     code = sum(len(snippet.text) + len(snippet.replaced or "") for snippet in message.snippets)
     return len(message.text) + code

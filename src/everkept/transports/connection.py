@@ -15,9 +15,9 @@ from everkept.errors import (
     QueryTimeout,
     Refused,
     StorageFull,
-    StoreAway,
     StoreBusy,
     StoreTooNew,
+    StoreUnreachable,
     Unavailable,
 )
 from everkept.tools.tool import Tool
@@ -27,43 +27,43 @@ if TYPE_CHECKING:
     from everkept.app.resources import ResourceInfo
 
 JSON = dict[str, Any]
-Notify = Callable[[str, JSON], Awaitable[None]]
-End = Callable[[], None]
-Follow = Callable[[Callable[[], None]], Callable[[], None]]
+NotifyClient = Callable[[str, JSON], Awaitable[None]]
+EndSubscription = Callable[[], None]
+FollowTools = Callable[[Callable[[], None]], Callable[[], None]]
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-MOST_SUBSCRIPTIONS = 100  # of one connection, and of one stream
+MAX_SUBSCRIPTIONS = 100  # of one connection, and of one stream
 
 
-class Notice(NamedTuple):
+class ServerNotification(NamedTuple):
     method: str
     params: JSON
 
 
-class Notices:
+class NotificationQueue:
     """What has changed and waits to be told: each thing once, however often it changed.
 
     Adding never waits, so that a client that does not read holds up nobody but itself.
     """
 
     def __init__(self) -> None:
-        self._changed: dict[str, Notice] = {}
+        self._changed: dict[str, ServerNotification] = {}
         self._news = asyncio.Event()
         self._is_ended = False
 
-    async def add(self, uri: str) -> None:
+    async def add_resource(self, uri: str) -> None:
         """A resource has changed."""
-        self._add(uri, Notice("notifications/resources/updated", {"uri": uri}))
+        self._add(uri, ServerNotification("notifications/resources/updated", {"uri": uri}))
 
     def add_tools(self) -> None:
         """The list of tools has changed."""
-        self._add(TOOLS_CHANGED, Notice(TOOLS_CHANGED, {}))
+        self._add(TOOLS_CHANGED, ServerNotification(TOOLS_CHANGED, {}))
 
     def end(self) -> None:
         self._is_ended = True
         self._news.set()
 
-    async def next(self) -> Notice | None:
+    async def wait_next(self) -> ServerNotification | None:
         """The one that has waited longest, or None once there will be no more."""
         await self._news.wait()
         if not self._changed:
@@ -73,12 +73,12 @@ class Notices:
             self._news.clear()
         return notice
 
-    def _add(self, key: str, notice: Notice) -> None:
+    def _add(self, key: str, notice: ServerNotification) -> None:
         self._changed[key] = notice
         self._news.set()
 
 
-class Turns:
+class CallSequence:
     """Calls of one client take effect in the order they came in.
 
     A call that writes waits for all before it, one that reads for the writes before it: so what
@@ -92,11 +92,11 @@ class Turns:
     def is_idle(self) -> bool:
         return not self._running
 
-    def take(self, *, writes: bool) -> "Turn":
-        return Turn(self._running, writes)
+    def reserve(self, *, writes: bool) -> "CallSlot":
+        return CallSlot(self._running, writes)
 
 
-class Turn:
+class CallSlot:
     """One call's turn. Entering it waits for the calls before it."""
 
     __slots__ = ("_done", "_running", "_writes")
@@ -125,49 +125,49 @@ class Turn:
         self._done.set_result(None)
 
 
-class Connection(Value, frozen=False):
+class ClientConnection(Value, frozen=False):
     """A client's session and its subscriptions."""
 
     session: Session
-    subscriptions: dict[str, End] = field(default_factory=dict[str, End])
-    notices: Notices = field(default_factory=Notices)
-    turns: Turns = field(default_factory=Turns)
+    subscriptions: dict[str, EndSubscription] = field(default_factory=dict[str, EndSubscription])
+    notices: NotificationQueue = field(default_factory=NotificationQueue)
+    turns: CallSequence = field(default_factory=CallSequence)
     _teller: asyncio.Task[None] | None = None
     _leave_tools: Callable[[], None] | None = None
 
-    async def subscribe(self, uri: str, begin: Callable[[], Awaitable[End]]) -> None:
+    async def subscribe(self, uri: str, begin: Callable[[], Awaitable[EndSubscription]]) -> None:
         """Begins it where there is none yet: two ways to write an address are one."""
-        key = _normalised(uri)
+        key = _normalize_uri(uri)
         if key in self.subscriptions:
             return
-        self._check_room()
+        self._check_limit()
         end = await begin()
         # Other requests may have been quicker while this one waited.
         if key in self.subscriptions:
             end()
             return
         try:
-            self._check_room()
+            self._check_limit()
         except Refused:
             end()
             raise
         self.subscriptions[key] = end
 
     def unsubscribe(self, uri: str) -> None:
-        end = self.subscriptions.pop(_normalised(uri), None)
+        end = self.subscriptions.pop(_normalize_uri(uri), None)
         if end is not None:
             end()
 
-    def tell_by(self, announce: Notify) -> None:
+    def start_notifying(self, announce: NotifyClient) -> None:
         """Starts to pass the notices on, if that has not begun."""
         if self._teller is None:
-            self._teller = asyncio.create_task(self._tell(announce), name="notices")
+            self._teller = asyncio.create_task(self._send_notifications(announce), name="notices")
 
-    def follow_tools(self, follow: Follow, announce: Notify) -> None:
+    def follow_tools(self, follow: FollowTools, announce: NotifyClient) -> None:
         """Tells the client from now on when the list of tools has changed."""
         if self._leave_tools is None:
             self._leave_tools = follow(self.notices.add_tools)
-            self.tell_by(announce)
+            self.start_notifying(announce)
 
     def close(self) -> None:
         if self._leave_tools is not None:
@@ -179,33 +179,33 @@ class Connection(Value, frozen=False):
         if self._teller is not None:
             self._teller.cancel()
 
-    def _check_room(self) -> None:
-        if len(self.subscriptions) >= MOST_SUBSCRIPTIONS:
+    def _check_limit(self) -> None:
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise Refused(
-                f"A connection may have {MOST_SUBSCRIPTIONS} subscriptions at most.",
+                f"A connection may have {MAX_SUBSCRIPTIONS} subscriptions at most.",
                 hint="resources/unsubscribe makes room.",
             )
 
-    async def _tell(self, announce: Notify) -> None:
-        while (notice := await self.notices.next()) is not None:
+    async def _send_notifications(self, announce: NotifyClient) -> None:
+        while (notice := await self.notices.wait_next()) is not None:
             await announce(notice.method, notice.params)
 
 
-def different_uris(uris: Sequence[object]) -> list[str]:
+def deduplicate_uris(uris: Sequence[object]) -> list[str]:
     """Those that name different things, each as it was written first."""
     first: dict[str, str] = {}
     for uri in uris:
         if isinstance(uri, str):
-            first.setdefault(_normalised(uri), uri)
+            first.setdefault(_normalize_uri(uri), uri)
     return list(first.values())
 
 
-def _normalised(uri: str) -> str:
+def _normalize_uri(uri: str) -> str:
     """The same for all the ways in which percent signs can write one address."""
     return quote(unquote(uri), safe=":/", errors="surrogatepass")
 
 
-def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+def install_signal_handlers(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Calls `stop` at SIGTERM and SIGINT, from now to the end of the process."""
     for name in ("SIGTERM", "SIGINT"):
         number = getattr(signal, name)
@@ -219,7 +219,7 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Non
             signal.signal(number, handle)
 
 
-def described(tool: Tool) -> JSON:
+def describe_tool(tool: Tool) -> JSON:
     """A tool as tools/list shows it."""
     if tool.listing is not None:
         return tool.listing
@@ -232,7 +232,7 @@ def described(tool: Tool) -> JSON:
     return listed if tool.output_schema is None else listed | {"outputSchema": tool.output_schema}
 
 
-def resource(info: "ResourceInfo", key: str) -> JSON:
+def describe_resource(info: "ResourceInfo", key: str) -> JSON:
     """A resource, or a template of several: `key` says which of them by its address."""
     return {
         key: info.uri,
@@ -242,21 +242,21 @@ def resource(info: "ResourceInfo", key: str) -> JSON:
     }
 
 
-HINT = "Whoever runs the server finds the reason in its log."
-SENTENCES = {
+LOG_HINT = "Whoever runs the server finds the reason in its log."
+PUBLIC_MESSAGES = {
     StoreBusy.code: "The memory is busy.",
-    StoreAway.code: "The memory cannot be reached at the moment.",
+    StoreUnreachable.code: "The memory cannot be reached at the moment.",
     QueryTimeout.code: "The memory took too long to answer.",
     StorageFull.code: "The server has no room for more.",
     StoreTooNew.code: "This server is too old for the memory that it is to use.",
     ModelUnavailable.code: "Searching by meaning does not work at the moment.",
 }
-ANY_OTHER = "The server cannot do this at the moment."
+DEFAULT_MESSAGE = "The server cannot do this at the moment."
 
 log = logging.getLogger(__name__)
 
 
-def told_to(account: Account | None, error: EverkeptError) -> EverkeptError:
+def redact_for_account(account: Account | None, error: EverkeptError) -> EverkeptError:
     """The error as whoever called may know it: the owner's is whole.
 
     Names of machines, addresses and paths stand in the errors of what is outside alone; the code
@@ -265,12 +265,12 @@ def told_to(account: Account | None, error: EverkeptError) -> EverkeptError:
     if account is None or not isinstance(error, Unavailable):
         return error
     log.warning("a call of %s failed: %s", account.name, error)
-    return plain(error)
+    return redact_error(error)
 
 
-def plain(error: EverkeptError) -> EverkeptError:
+def redact_error(error: EverkeptError) -> EverkeptError:
     """The same without a word of where the server keeps things."""
-    told = Unavailable(SENTENCES.get(error.code, ANY_OTHER), hint=HINT)
+    told = Unavailable(PUBLIC_MESSAGES.get(error.code, DEFAULT_MESSAGE), hint=LOG_HINT)
     told.code, told.degraded = error.code, error.degraded
     told.retry_possible = error.retry_possible
     return told

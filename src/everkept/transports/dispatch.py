@@ -11,38 +11,38 @@ from everkept.app.app import App
 from everkept.core.mcp import (
     GATEWAY_CLIENT,
     HANDSHAKE_VERSIONS,
-    META,
+    META_PREFIX,
     STATELESS_VERSION,
     encode_small,
     encode_utf8,
 )
-from everkept.core.sessions import Account, Report, Session, acting_as
-from everkept.errors import EverkeptError, NotFound, Unavailable, visible
-from everkept.tools.tool import Effect, Result, Tool, Toolset, combined
+from everkept.core.sessions import Account, Report, Session, act_as
+from everkept.errors import EverkeptError, NotFound, Unavailable, escape_name
+from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine
 from everkept.transports.connection import (
     JSON,
-    MOST_SUBSCRIPTIONS,
+    MAX_SUBSCRIPTIONS,
     TOOLS_CHANGED,
-    Connection,
-    Notices,
-    Notify,
-    described,
-    different_uris,
-    resource,
-    told_to,
+    ClientConnection,
+    NotificationQueue,
+    NotifyClient,
+    deduplicate_uris,
+    describe_resource,
+    describe_tool,
+    redact_for_account,
 )
 from everkept.values import Value
 
 if TYPE_CHECKING:  # loaded when they are asked for
     from everkept.app.gateway import Gateway
 
-Ask = Callable[[str, JSON], Awaitable[JSON]]
+AskClient = Callable[[str, JSON], Awaitable[JSON]]
 
-PROTOCOL_VERSION = META + "protocolVersion"
-CLIENT_CAPABILITIES = META + "clientCapabilities"
-CLIENT_INFO = META + "clientInfo"
-SERVER_INFO = META + "serverInfo"
-SUBSCRIPTION_ID = META + "subscriptionId"
+PROTOCOL_VERSION = META_PREFIX + "protocolVersion"
+CLIENT_CAPABILITIES = META_PREFIX + "clientCapabilities"
+CLIENT_INFO = META_PREFIX + "clientInfo"
+SERVER_INFO = META_PREFIX + "serverInfo"
+SUBSCRIPTION_ID = META_PREFIX + "subscriptionId"
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -87,12 +87,12 @@ class ProtocolError(Exception):
         return encode_small({"jsonrpc": "2.0", "id": request_id, "error": self.as_json()})
 
 
-class Answer:
+class RequestResult:
     """The result of one request: its fields, and those that come from a tool's result."""
 
     __slots__ = ("fields", "result")
 
-    def __init__(self, fields: JSON, result: Result | None = None) -> None:
+    def __init__(self, fields: JSON, result: ToolResult | None = None) -> None:
         self.fields = fields
         self.result = result
 
@@ -101,7 +101,7 @@ class Answer:
             return self.fields
         return {
             "content": [{"type": "text", "text": self.result.text}],
-            "structuredContent": self.result.structured,
+            "structuredContent": self.result.facts,
             "isError": False,
             **self.fields,
         }
@@ -116,7 +116,7 @@ class Answer:
                 b'{"content":[{"type":"text","text":',
                 encode_utf8(self.result.text),
                 b'}],"structuredContent":',
-                self.result.encoded.encode(),
+                self.result.facts_json.encode(),
                 b',"isError":false',
                 b"," + fields[1:] if self.fields else b"}",
             )
@@ -142,16 +142,16 @@ class Request(Value):
 
     id: str | int
     params: JSON
-    connection: Connection
+    connection: ClientConnection
     session: Session
     is_stateless: bool
-    notify: Notify
-    announce: Notify
-    ask: Ask | None = None
+    notify: NotifyClient
+    announce: NotifyClient
+    ask: AskClient | None = None
     address: str = ""
 
 
-Reply = JSON | Answer
+Reply = JSON | RequestResult
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
@@ -174,43 +174,43 @@ class Dispatcher:
             "subscriptions/listen": self._listen,
         }
         self.more_tools: list[Tool] = []
-        self._streams: set[Notices] = set()
+        self._streams: set[NotificationQueue] = set()
         self._is_closing = False
 
     async def handle(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         request_id: str | int,
         method: str,
         params: JSON,
         *,
-        notify: Notify,
-        announce: Notify,
-        ask: Ask | None = None,
+        notify: NotifyClient,
+        announce: NotifyClient,
+        ask: AskClient | None = None,
         address: str = "",
-    ) -> Answer:
+    ) -> RequestResult:
         """Answer one request, or raise ProtocolError and nothing else."""
         try:
             stateless = is_stateless(params)
             if stateless:
                 check_stateless(params)
-            handler = self._handler(method, stateless=stateless)
+            handler = self._get_handler(method, stateless=stateless)
             account = connection.session.account
-            session = _stateless_session(params, account) if stateless else connection.session
+            session = _build_stateless_session(params, account) if stateless else connection.session
             request = Request(
                 request_id, params, connection, session, stateless, notify, announce, ask, address
             )
-            with acting_as(account):
+            with act_as(account):
                 reply = await handler(request)
-            answer = reply if isinstance(reply, Answer) else Answer(reply)
+            answer = reply if isinstance(reply, RequestResult) else RequestResult(reply)
             return self._finish(method, answer) if stateless else answer
         except ProtocolError:
             raise
         except EverkeptError as error:
-            told = told_to(connection.session.account, error)
-            raise _protocol_error(told, params) from error
+            told = redact_for_account(connection.session.account, error)
+            raise _to_protocol_error(told, params) from error
         except Exception as error:
-            raise _bug(method, error) from error
+            raise _report_bug(method, error) from error
 
     def close(self) -> None:
         """Ends the open subscription streams."""
@@ -231,9 +231,9 @@ class Dispatcher:
 
     @property
     def tools(self) -> Toolset:
-        return combined(self.app.tools, self.more_tools) if self.more_tools else self.app.tools
+        return combine(self.app.tools, self.more_tools) if self.more_tools else self.app.tools
 
-    def _handler(self, method: str, *, stateless: bool) -> Handler:
+    def _get_handler(self, method: str, *, stateless: bool) -> Handler:
         handler = self.methods.get(method)
         if handler is None or method in (_HANDSHAKE_ONLY if stateless else _STATELESS_ONLY):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
@@ -243,9 +243,9 @@ class Dispatcher:
         asked = request.params.get("protocolVersion")
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
-        request.session.client = _client_name(request.params.get("clientInfo"))
+        request.session.client = _format_client(request.params.get("clientInfo"))
         request.session.started_at = self.app.clock()
-        if (gateway := self._gateway_for(request.session)) is not None:
+        if (gateway := self._find_gateway(request.session)) is not None:
             request.connection.follow_tools(gateway.on_change, request.announce)
         return {
             "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
@@ -266,10 +266,10 @@ class Dispatcher:
 
     async def _list_tools(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        gateway = self._gateway_for(request.session)
+        gateway = self._find_gateway(request.session)
         if gateway is not None:
-            await self.app.fresh_tools()
-        return {"tools": [described(tool) for tool in self._tools_beside(gateway)]}
+            await self.app.refresh_tools()
+        return {"tools": [describe_tool(tool) for tool in self._select_tools(gateway)]}
 
     async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
@@ -281,35 +281,39 @@ class Dispatcher:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
         try:
-            tool = await self._tool(request.session, name)
-            async with _turn(request, tool):
+            tool = await self._resolve_tool(request.session, name)
+            async with _reserve_slot(request, tool):
                 result = await self.app.run(
-                    request.session, tool, name, cast(JSON, arguments), progress_of(request)
+                    request.session,
+                    tool,
+                    name,
+                    cast(JSON, arguments),
+                    build_progress_report(request),
                 )
         except EverkeptError as error:
-            return failed(error, request.session.account)
+            return build_failure(error, request.session.account)
         if result.wire is not None:
-            return _passed_on(result.wire, request)
-        return Answer({}, result)
+            return _strip_result_type(result.wire, request)
+        return RequestResult({}, result)
 
-    async def _tool(self, session: Session, name: str) -> Tool:
-        gateway = self._gateway_for(session)
+    async def _resolve_tool(self, session: Session, name: str) -> Tool:
+        gateway = self._find_gateway(session)
         if gateway is not None and name not in self.tools:
             await gateway.refresh()  # it may have come since the client last asked
-            if name not in self.tools and (failure := gateway.failure_behind(name)) is not None:
+            if name not in self.tools and (failure := gateway.find_failure(name)) is not None:
                 raise failure
         try:
-            return self._tools_beside(gateway).get(name)
+            return self._select_tools(gateway).get(name)
         except NotFound as error:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
 
-    def _tools_beside(self, gateway: "Gateway | None") -> Toolset:
+    def _select_tools(self, gateway: "Gateway | None") -> Toolset:
         """Those that are offered to a client that is offered this gateway, or none."""
         if gateway is not None or self.app.gateway is None:
             return self.tools
-        return combined(self.app.own_tools, self.more_tools)
+        return combine(self.app.own_tools, self.more_tools)
 
-    def _gateway_for(self, session: Session) -> "Gateway | None":
+    def _find_gateway(self, session: Session) -> "Gateway | None":
         """Another gateway is offered none of ours: the one behind might be the one in front."""
         gateway = self.app.gateway
         if gateway is None or session.client.split(" ")[0] == GATEWAY_CLIENT:
@@ -319,16 +323,16 @@ class Dispatcher:
 
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        listed = await self.app.resources.listed(request.session)
-        return {"resources": [resource(info, "uri") for info in listed]}
+        listed = await self.app.resources.list_resources(request.session)
+        return {"resources": [describe_resource(info, "uri") for info in listed]}
 
     async def _list_templates(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        templates = self.app.resources.templates()
-        return {"resourceTemplates": [resource(info, "uriTemplate") for info in templates]}
+        templates = self.app.resources.list_templates()
+        return {"resourceTemplates": [describe_resource(info, "uriTemplate") for info in templates]}
 
     async def _read_resource(self, request: Request) -> JSON:
-        uri = _uri(request.params)
+        uri = _get_uri(request.params)
         document = await self.app.resources.read(request.session, uri)
         content: JSON = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
         if document.is_degraded:
@@ -336,16 +340,16 @@ class Dispatcher:
         return {"contents": [content]}
 
     async def _subscribe(self, request: Request) -> JSON:
-        uri, connection = _uri(request.params), request.connection
+        uri, connection = _get_uri(request.params), request.connection
         subscribe = self.app.watcher.subscribe
         await connection.subscribe(
-            uri, lambda: subscribe(request.session, uri, connection.notices.add)
+            uri, lambda: subscribe(request.session, uri, connection.notices.add_resource)
         )
-        connection.tell_by(request.announce)
+        connection.start_notifying(request.announce)
         return {}
 
     async def _unsubscribe(self, request: Request) -> JSON:
-        request.connection.unsubscribe(_uri(request.params))
+        request.connection.unsubscribe(_get_uri(request.params))
         return {}
 
     async def _listen(self, request: Request) -> JSON:
@@ -355,19 +359,21 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         asked = cast(JSON, wanted).get("resourceSubscriptions")
         uris = cast(list[Any], asked) if isinstance(asked, list) else []
-        gateway = self._gateway_for(request.session)
+        gateway = self._find_gateway(request.session)
         tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
-        stream = Notices()
+        stream = NotificationQueue()
         ends: dict[str, Callable[[], None]] = {}
         self._streams.add(stream)
         if self._is_closing:
             stream.end()
         try:
-            for uri in different_uris(uris)[:MOST_SUBSCRIPTIONS]:
+            for uri in deduplicate_uris(uris)[:MAX_SUBSCRIPTIONS]:
                 try:
-                    ends[uri] = await self.app.watcher.subscribe(request.session, uri, stream.add)
+                    ends[uri] = await self.app.watcher.subscribe(
+                        request.session, uri, stream.add_resource
+                    )
                 except EverkeptError as error:
-                    log.info("not subscribed to %s: %s", visible(uri), visible(str(error)))
+                    log.info("not subscribed to %s: %s", escape_name(uri), escape_name(str(error)))
             granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
             if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
                 ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
@@ -375,7 +381,7 @@ class Dispatcher:
             await request.notify(
                 "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
             )
-            while (notice := await stream.next()) is not None:
+            while (notice := await stream.wait_next()) is not None:
                 await request.notify(notice.method, notice.params | tag)
         finally:
             self._streams.discard(stream)
@@ -383,12 +389,12 @@ class Dispatcher:
                 end()
         return dict(tag)
 
-    def _finish(self, method: str, answer: Answer) -> Answer:
+    def _finish(self, method: str, answer: RequestResult) -> RequestResult:
         fields = answer.fields
         meta = {**cast(JSON, fields.get("_meta", {})), SERVER_INFO: self.server_info}
         caching: JSON = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
         fields = {"resultType": "complete", **caching, **fields, "_meta": meta}
-        return Answer(fields, answer.result)
+        return RequestResult(fields, answer.result)
 
 
 def is_stateless(params: Mapping[str, Any]) -> bool:
@@ -409,20 +415,20 @@ def check_stateless(params: Mapping[str, Any]) -> None:
         raise ProtocolError(INVALID_PARAMS, f"`_meta` lacks `{CLIENT_CAPABILITIES}`.")
 
 
-def _stateless_session(params: JSON, account: Account | None) -> Session:
+def _build_stateless_session(params: JSON, account: Account | None) -> Session:
     meta = cast(JSON, params["_meta"])
-    client = _client_name(meta.get(CLIENT_INFO))
+    client = _format_client(meta.get(CLIENT_INFO))
     return Session(client=client, stateful=False, account=account)
 
 
-def _client_name(info: Any) -> str:
+def _format_client(info: Any) -> str:
     if not isinstance(info, dict):
         return ""
     parts = (cast(JSON, info).get("name"), cast(JSON, info).get("version"))
     return " ".join(str(part) for part in parts if part)[:100]
 
 
-def progress_of(request: Request) -> Report | None:
+def build_progress_report(request: Request) -> Report | None:
     """None where the client did not ask for it."""
     meta = request.params.get("_meta")
     token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
@@ -440,30 +446,30 @@ def progress_of(request: Request) -> Report | None:
     return report
 
 
-def failed(error: EverkeptError, account: Account | None) -> JSON:
+def build_failure(error: EverkeptError, account: Account | None) -> JSON:
     """What a tool answers that could not do what it was called for."""
-    told = told_to(account, error)
+    told = redact_for_account(account, error)
     return {
         "content": [{"type": "text", "text": str(told)}],
-        "structuredContent": told.envelope(),
+        "structuredContent": told.to_envelope(),
         "isError": True,
     }
 
 
-def _passed_on(wire: JSON, request: Request) -> JSON:
+def _strip_result_type(wire: JSON, request: Request) -> JSON:
     """Another server's answer; what stands under our era's own key there is no part of it."""
     kept = {key: value for key, value in wire.items() if key != "resultType"}
     return kept if request.is_stateless and len(kept) < len(wire) else wire
 
 
-def _turn(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:
+def _reserve_slot(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:
     """Another server keeps its own order, and one that hangs must hold up nothing of ours."""
     if tool.effect is Effect.OUTSIDE:
         return nullcontext()
-    return request.connection.turns.take(writes=tool.effect is not Effect.READS)
+    return request.connection.turns.reserve(writes=tool.effect is not Effect.READS)
 
 
-def _uri(params: JSON) -> str:
+def _get_uri(params: JSON) -> str:
     uri = params.get("uri")
     if not isinstance(uri, str) or not uri:
         raise ProtocolError(INVALID_PARAMS, "`uri` is required.")
@@ -476,15 +482,15 @@ def _refuse_cursor(request: Request) -> None:
         raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
 
 
-def _protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
+def _to_protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
     if isinstance(error, NotFound):
         code = INVALID_PARAMS if is_stateless(params) else RESOURCE_NOT_FOUND
         return ProtocolError(code, str(error), {"uri": params.get("uri")})
     code = INTERNAL_ERROR if isinstance(error, Unavailable) else INVALID_PARAMS
-    return ProtocolError(code, str(error), error.envelope())
+    return ProtocolError(code, str(error), error.to_envelope())
 
 
-def _bug(method: str, error: Exception) -> ProtocolError:
+def _report_bug(method: str, error: Exception) -> ProtocolError:
     fault = uuid.uuid4().hex[:8]
     log.error("internal error %s in %s", fault, method, exc_info=error)
     return ProtocolError(

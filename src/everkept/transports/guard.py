@@ -13,45 +13,47 @@ from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
-from everkept.accounts.accounts import Unknown
-from everkept.accounts.grants import hashed
-from everkept.core.mcp import MESSAGE_LIMIT
+from everkept.accounts.accounts import UnknownAccount
+from everkept.accounts.grants import hash_secret
+from everkept.core.mcp import MAX_MESSAGE_BYTES
 from everkept.core.peers import PEER_PATHS
-from everkept.core.sessions import Account, acting_as
-from everkept.errors import EverkeptError, InvalidInput, Unavailable, visible
-from everkept.transports.connection import plain
+from everkept.core.sessions import Account, act_as
+from everkept.errors import EverkeptError, InvalidInput, Unavailable, escape_name
+from everkept.transports.connection import redact_error
 from everkept.transports.http_exchange import (
-    ACCOUNT,
-    CREDENTIAL,
-    MOST_KEYS,
+    ACCOUNT_KEY,
+    CREDENTIAL_KEY,
+    MAX_KEYS,
     ASGIApp,
-    Buckets,
+    KeyedQueues,
     Message,
-    Queues,
+    RateLimiter,
     Receive,
     Refusal,
-    Seconds,
+    SecondsClock,
     Send,
-    account_in,
-    address_in,
+    get_account,
+    get_client_address,
     read_headers,
-    refuse,
+    send_refusal,
 )
 
-PEER_LIMIT = 60  # requests a minute with the token of another server
-WRONG_TOKENS = 20  # a minute from one address
-MOST_WAITING = 100  # of an address that brought more; each is looked for in some milliseconds
+PEER_REQUESTS_PER_MINUTE = 60  # requests a minute with the token of another server
+WRONG_TOKENS_PER_MINUTE = 20  # a minute from one address
+MAX_WAITING_REQUESTS = (
+    100  # of an address that brought more; each is looked for in some milliseconds
+)
 NETWORK_BITS = 64  # of an address of IPv6: within them one machine may have as many as it likes
 
-TOO_MANY_WRONG = "Too many wrong tokens came from this address."
+TOO_MANY_WRONG_TOKENS = "Too many wrong tokens came from this address."
 
 log = logging.getLogger(__name__)
 
 #: Whose secret it is; None: the owner's.
-Admitted = Callable[[str], Awaitable[Account | Unknown | None]]
+FindAccount = Callable[[str], Awaitable[Account | UnknownAccount | None]]
 
 
-class Entrance:
+class TokenAuth:
     """Asks every request for a token that is known at that moment, so a revoked one is refused.
 
     The owner comes as often as they like. Many people may share an address: after too many wrong
@@ -61,81 +63,85 @@ class Entrance:
     """
 
     def __init__(
-        self, admitted: Admitted, *, rate_limit: int, clock: Seconds = time.monotonic
+        self, admitted: FindAccount, *, rate_limit: int, clock: SecondsClock = time.monotonic
     ) -> None:
         """`rate_limit` is for accounts, in requests a minute of each token; 0: none."""
         self._admitted = admitted
-        self._accounts = Buckets(rate_limit, clock) if rate_limit else None
-        self._peers = Buckets(min(rate_limit or PEER_LIMIT, PEER_LIMIT), clock)
-        self._wrong = Buckets(WRONG_TOKENS, clock)
-        self._doubtful = Queues(MOST_WAITING)
+        self._accounts = RateLimiter(rate_limit, clock) if rate_limit else None
+        self._peers = RateLimiter(
+            min(rate_limit or PEER_REQUESTS_PER_MINUTE, PEER_REQUESTS_PER_MINUTE), clock
+        )
+        self._wrong = RateLimiter(WRONG_TOKENS_PER_MINUTE, clock)
+        self._doubtful = KeyedQueues(MAX_WAITING_REQUESTS)
         self._right: OrderedDict[str, None] = OrderedDict()
 
-    async def refusal(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
+    async def authenticate(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
         """Why the request may not come in; None: it may, and its scope says whose it is."""
-        secret = _secret(headers)
+        secret = _get_bearer_token(headers)
         if not secret:
-            return _unauthorized("This server wants a bearer token.", "")
-        secret_hash, network = hashed(secret), _client_network(address_in(scope))
+            return _build_unauthorized("This server wants a bearer token.", "")
+        secret_hash, network = hash_secret(secret), _get_network(get_client_address(scope))
         is_new = secret_hash not in self._right
         # Before it is looked for: of many that come at once each counts.
         wait = self._wrong.take(network) if is_new else 0
         is_counted = is_new and not wait
         if wait and self._doubtful.is_full(network):
-            return _too_often(TOO_MANY_WRONG, wait)
+            return _build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
         try:
-            async with self._doubtful.turn(network) if wait else nullcontext():
+            async with self._doubtful.wait_turn(network) if wait else nullcontext():
                 account = await self._admitted(secret)
         except EverkeptError as error:
             if is_counted:
                 self._wrong.give_back(network)
             log.warning("a token cannot be looked for: %s", error)
-            return _not_now(error)
-        if isinstance(account, Unknown):
+            return _build_unavailable(error)
+        if isinstance(account, UnknownAccount):
             if not is_new:
                 self._wrong.take(network)
             self._right.pop(secret_hash, None)
             if wait:
-                return _too_often(TOO_MANY_WRONG, wait)
-            return _unauthorized("This bearer token is not known.", ', error="invalid_token"')
+                return _build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
+            return _build_unauthorized("This bearer token is not known.", ', error="invalid_token"')
         if is_counted:
             self._wrong.give_back(network)
-        self._note(secret_hash)
-        scope[CREDENTIAL] = secret_hash
-        scope[ACCOUNT] = account
-        return self._over_limit(account, secret_hash) or _wrong_path(account, scope["path"])
+        self._remember_token(secret_hash)
+        scope[CREDENTIAL_KEY] = secret_hash
+        scope[ACCOUNT_KEY] = account
+        return self._find_rate_refusal(account, secret_hash) or _find_path_refusal(
+            account, scope["path"]
+        )
 
-    async def knows(self, headers: Mapping[str, str]) -> bool:
+    async def is_token_known(self, headers: Mapping[str, str]) -> bool:
         """Whether the token that a request came in with still would do."""
-        return not isinstance(await self._admitted(_secret(headers)), Unknown)
+        return not isinstance(await self._admitted(_get_bearer_token(headers)), UnknownAccount)
 
-    def _note(self, secret_hash: str) -> None:
+    def _remember_token(self, secret_hash: str) -> None:
         self._right[secret_hash] = None
         self._right.move_to_end(secret_hash)
-        if len(self._right) > MOST_KEYS:
+        if len(self._right) > MAX_KEYS:
             self._right.popitem(last=False)
 
-    def _over_limit(self, account: Account | None, secret_hash: str) -> Refusal | None:
+    def _find_rate_refusal(self, account: Account | None, secret_hash: str) -> Refusal | None:
         if account is None:
             return None
         buckets = self._peers if account.is_peer else self._accounts
         wait = 0 if buckets is None else buckets.take(secret_hash)
-        return _too_often("This token is used too often.", wait) if wait else None
+        return _build_rate_limited("This token is used too often.", wait) if wait else None
 
 
-def _secret(headers: Mapping[str, str]) -> str:
+def _get_bearer_token(headers: Mapping[str, str]) -> str:
     """What a request shows; empty where it shows none."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
 
-def _wrong_path(account: Account | None, path: str) -> Refusal | None:
+def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
     if account is None or not account.is_peer or path.startswith(PEER_PATHS):
         return None
     return Refusal(403, f"The token of another server is for {PEER_PATHS} alone.")
 
 
-def _client_network(address: str) -> str:
+def _get_network(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -145,13 +151,13 @@ def _client_network(address: str) -> str:
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
 
 
-def _not_now(error: EverkeptError) -> Refusal:
+def _build_unavailable(error: EverkeptError) -> Refusal:
     """Nobody knows yet who asks: the reason, and nothing of where things are kept."""
-    told = plain(error)
-    return Refusal(503, f"Tokens cannot be looked for. {told}", data=told.envelope())
+    told = redact_error(error)
+    return Refusal(503, f"Tokens cannot be looked for. {told}", data=told.to_envelope())
 
 
-def _too_often(message: str, wait: float) -> Refusal:
+def _build_rate_limited(message: str, wait: float) -> Refusal:
     seconds = ceil(wait)
     return Refusal(
         429,
@@ -161,26 +167,26 @@ def _too_often(message: str, wait: float) -> Refusal:
     )
 
 
-def _unauthorized(message: str, detail: str) -> Refusal:
+def _build_unauthorized(message: str, detail: str) -> Refusal:
     challenge = f'Bearer realm="everkept"{detail}'
     hint = "`everkept token` on the server's machine makes one."
     return Refusal(401, f"{message} {hint}", ((b"www-authenticate", challenge.encode()),))
 
 
-INTERVAL = 3.0  # seconds after which the token of a stream is asked for again
-STREAM = b"text/event-stream"
+TOKEN_CHECK_SECONDS = 3.0  # seconds after which the token of a stream is asked for again
+STREAM_TYPE = b"text/event-stream"
 
-IsKnown = Callable[[], Awaitable[bool]]
+IsTokenKnown = Callable[[], Awaitable[bool]]
 
 
-async def while_known(
+async def serve_while_known(
     app: ASGIApp,
     scope: Message,
     receive: Receive,
     send: Send,
-    is_known: IsKnown,
+    is_known: IsTokenKnown,
     *,
-    interval: float = INTERVAL,
+    interval: float = TOKEN_CHECK_SECONDS,
 ) -> None:
     """Answers a request whose token was known at its beginning.
 
@@ -189,7 +195,7 @@ async def while_known(
     as the first part to a POST does, needs no second asking.
     """
     limit = asyncio.timeout(None)
-    stream = _Stream(send, is_known, interval, limit)
+    stream = _GuardedStream(send, is_known, interval, limit)
     stream.is_fresh = scope["method"] == "POST"
     try:
         async with limit:
@@ -198,14 +204,14 @@ async def while_known(
         if not limit.expired():
             raise
     finally:
-        stream.leave()
+        stream.stop_watching()
     if stream.is_revoked:
         await stream.end()
 
 
-class _Stream:
+class _GuardedStream:
     def __init__(
-        self, send: Send, is_known: IsKnown, interval: float, limit: asyncio.Timeout
+        self, send: Send, is_known: IsTokenKnown, interval: float, limit: asyncio.Timeout
     ) -> None:
         self.is_revoked = False
         self.is_fresh = False
@@ -220,7 +226,7 @@ class _Stream:
         if message["type"] == "http.response.start" and _is_stream(message):
             self._watching = asyncio.create_task(self._watch(), name="token of a stream")
         elif self._watching is not None:
-            if not self.is_fresh and not await self._may_go_on():
+            if not self.is_fresh and not await self._is_allowed():
                 self._revoke()
             if self.is_revoked:
                 return
@@ -232,11 +238,11 @@ class _Stream:
         if not self._is_ended:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def leave(self) -> None:
+    def stop_watching(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
 
-    async def _may_go_on(self) -> bool:
+    async def _is_allowed(self) -> bool:
         try:
             return await self._is_known()
         except EverkeptError:
@@ -259,7 +265,7 @@ class _Stream:
 
 def _is_stream(message: Message) -> bool:
     headers: dict[bytes, bytes] = {name.lower(): value for name, value in message["headers"]}
-    return headers.get(b"content-type", b"").startswith(STREAM)
+    return headers.get(b"content-type", b"").startswith(STREAM_TYPE)
 
 
 def is_loopback(host: str) -> bool:
@@ -300,35 +306,35 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FORWARDED_FOR = "x-forwarded-for"
 
 
-class Proxies:
+class TrustedProxies:
     """Those whose word is taken; nobody else can say to be another."""
 
     def __init__(self, networks: tuple[Network, ...] = ()) -> None:
         self._networks = networks
 
     @classmethod
-    def named(cls, text: str) -> "Proxies":
+    def from_text(cls, text: str) -> "TrustedProxies":
         """Addresses or networks, with commas; what is neither is an error."""
         parts = [part.strip() for part in text.split(",")]
-        return cls(tuple(_network(part) for part in parts if part))
+        return cls(tuple(_parse_network(part) for part in parts if part))
 
-    def settle(self, scope: Message, headers: Mapping[str, str]) -> None:
+    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
         """From here on the scope names the machine that the proxy was asked by.
 
         What stands before the last address came with the request, and so may be made up.
         """
-        proxy = _address(address_in(scope)) if self._networks else None
+        proxy = _parse_address(get_client_address(scope)) if self._networks else None
         if proxy is None or not any(proxy in network for network in self._networks):
             return
-        told = _address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
+        told = _parse_address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
         if told is not None:
             scope["client"] = (str(told), 0)
 
 
-NOBODY = Proxies()
+NO_PROXIES = TrustedProxies()
 
 
-def _address(text: str) -> Address | None:
+def _parse_address(text: str) -> Address | None:
     """One of IPv4 in the dress of IPv6 is the same machine."""
     try:
         parsed = ipaddress.ip_address(text)
@@ -338,7 +344,7 @@ def _address(text: str) -> Address | None:
     return mapped or parsed
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError:
@@ -365,11 +371,11 @@ class Guard:
         self,
         app: ASGIApp,
         host: str,
-        entrance: Entrance | None,
+        entrance: TokenAuth | None,
         *,
         open_paths: Collection[str] = (),
         tell: Callable[[Refusal], None] | None = None,
-        proxies: Proxies = NOBODY,
+        proxies: TrustedProxies = NO_PROXIES,
     ) -> None:
         """Without an `entrance`, and on `open_paths`, nobody is asked for a token."""
         self._app = app
@@ -384,38 +390,38 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = read_headers(scope)
-        self._proxies.settle(scope, headers)
+        self._proxies.set_client_address(scope, headers)
         entrance = None if scope["path"] in self._open_paths else self._entrance
-        refusal = await self._refusal(scope, headers, entrance)
+        refusal = await self._find_refusal(scope, headers, entrance)
         if refusal is None:
-            with acting_as(account_in(scope)):
+            with act_as(get_account(scope)):
                 if entrance is None:
                     await self._app(scope, receive, send)
                 else:
-                    is_known = partial(entrance.knows, headers)
-                    await while_known(self._app, scope, receive, send, is_known)
+                    is_known = partial(entrance.is_token_known, headers)
+                    await serve_while_known(self._app, scope, receive, send, is_known)
         else:
-            asked = visible(f"{scope['method']} {scope['path']}")
-            log.info("refused %s: %s", asked, visible(refusal.message))
+            asked = escape_name(f"{scope['method']} {scope['path']}")
+            log.info("refused %s: %s", asked, escape_name(refusal.message))
             if self._tell is not None:
                 self._tell(refusal)
-            await refuse(send, refusal)
+            await send_refusal(send, refusal)
 
-    async def _refusal(
-        self, scope: Message, headers: dict[str, str], entrance: Entrance | None
+    async def _find_refusal(
+        self, scope: Message, headers: dict[str, str], entrance: TokenAuth | None
     ) -> Refusal | None:
-        wrong = self._wrong_name(headers)
+        wrong = self._find_host_refusal(headers)
         if wrong is None and entrance is not None:
-            wrong = await entrance.refusal(scope, headers)
-        return wrong or _wrong_size(headers)
+            wrong = await entrance.authenticate(scope, headers)
+        return wrong or _find_size_refusal(headers)
 
-    def _wrong_name(self, headers: dict[str, str]) -> Refusal | None:
+    def _find_host_refusal(self, headers: dict[str, str]) -> Refusal | None:
         host = headers.get("host", "")
-        name = _name("//" + host)
+        name = _parse_host("//" + host)
         if not name or (self._names is not None and name not in self._names):
             return Refusal(421, f"This server does not answer to the Host {host!r}.")
         origin = headers.get("origin")
-        if origin is not None and _name(origin) not in (self._names or {name}):
+        if origin is not None and _parse_host(origin) not in (self._names or {name}):
             return Refusal(403, f"Pages of the Origin {origin!r} may not use this server.")
         return None
 
@@ -452,7 +458,7 @@ class OpenRequests:
                 raise
             task.uncancel()
             if not is_begun:
-                await refuse(send, Refusal(503, "The server is stopping."))
+                await send_refusal(send, Refusal(503, "The server is stopping."))
             elif not is_ended:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -471,14 +477,14 @@ class OpenRequests:
                 task.cancel()
 
 
-def _wrong_size(headers: dict[str, str]) -> Refusal | None:
+def _find_size_refusal(headers: dict[str, str]) -> Refusal | None:
     declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > MESSAGE_LIMIT:
-        return Refusal(413, f"A message may have {MESSAGE_LIMIT:,} bytes at most.")
+    if declared.isdecimal() and int(declared) > MAX_MESSAGE_BYTES:
+        return Refusal(413, f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most.")
     return None
 
 
-def _name(url: str) -> str:
+def _parse_host(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:

@@ -15,21 +15,21 @@ import uvicorn
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS
 from everkept.errors import InvalidInput
-from everkept.transports.connection import on_signals
+from everkept.transports.connection import install_signal_handlers
 from everkept.transports.dispatch import Dispatcher
-from everkept.transports.guard import NOBODY, Entrance, Guard, OpenRequests, Proxies
+from everkept.transports.guard import NO_PROXIES, Guard, OpenRequests, TokenAuth, TrustedProxies
 from everkept.transports.http_exchange import (
     PING_SECONDS,
-    VERSION,
+    VERSION_HEADER,
     ASGIApp,
     Exchange,
     Message,
     Receive,
     Refusal,
-    Rejected,
+    RequestRejected,
     Send,
-    by_path,
-    refuse,
+    route_by_path,
+    send_refusal,
 )
 from everkept.transports.http_requests import HandshakeEra, StatelessEra
 from everkept.transports.http_sessions import HttpSessions
@@ -37,16 +37,16 @@ from everkept.transports.metrics import Metrics
 from everkept.values import Value, field
 
 # In the line before each, of whatever kind it is.
-A_CERTIFICATE, A_KEY = b"CERTIFICATE-----", b"PRIVATE KEY-----"
-ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-OTHERS = 0o077  # what group and others may do
+CERTIFICATE_MARKER, KEY_MARKER = b"CERTIFICATE-----", b"PRIVATE KEY-----"
+KEY_MISMATCH_REASONS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+OTHERS_MODE_BITS = 0o077  # what group and others may do
 
-Stamp = tuple[tuple[int, int, int], ...]
+FileStamps = tuple[tuple[int, int, int], ...]
 
 log = logging.getLogger(__name__)
 
 
-def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+def build_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """Speaks TLS with that certificate; without a `key` the file of the certificate holds it too.
 
     A file that was changed counts from the next connection on. While it cannot be used, the
@@ -55,51 +55,51 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     key = key or certificate
     for path, flag in ((certificate, "--certificate"), (key, "--certificate-key")):
         if not path.is_file():
-            raise _wrong(flag, path, "which is no file")
-    renewing = _Renewing(certificate, key)
+            raise _build_file_error(flag, path, "which is no file")
+    renewing = _CertificateReloader(certificate, key)
     context = renewing.context
-    context.sni_callback = renewing.choose
+    context.sni_callback = renewing.select_context
     return context
 
 
-def key_warning(certificate: Path, key: Path | None) -> str | None:
+def find_key_warning(certificate: Path, key: Path | None) -> str | None:
     """What is not safe about the key, as far as the files can tell."""
     path = key or certificate
-    if os.name != "posix" or not stat.S_IMODE(path.stat().st_mode) & OTHERS:
+    if os.name != "posix" or not stat.S_IMODE(path.stat().st_mode) & OTHERS_MODE_BITS:
         return None
     return f"Other users of this machine may read the key {path}: chmod 600 {path}"
 
 
-class _Renewing:
+class _CertificateReloader:
     """Looks at the files when a connection begins: two calls of the system."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
         self._key = key
-        self._stamp = self._stamped()
-        self.context = _loaded(certificate, key)
+        self._stamp = self._read_stamps()
+        self.context = _load_context(certificate, key)
 
-    def choose(
+    def select_context(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> None:
         try:
-            self._renew()
+            self._reload_if_changed()
         except (OSError, InvalidInput) as error:
             log.warning("the renewed certificate is not used: %s", error)
         connection.context = self.context
 
-    def _renew(self) -> None:
-        stamp = self._stamped()
+    def _reload_if_changed(self) -> None:
+        stamp = self._read_stamps()
         if stamp != self._stamp:
             self._stamp = stamp  # one that cannot be used is told of once
-            self.context = _loaded(self._certificate, self._key)
+            self.context = _load_context(self._certificate, self._key)
 
-    def _stamped(self) -> Stamp:
+    def _read_stamps(self) -> FileStamps:
         found = [path.stat() for path in (self._certificate, self._key)]
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
 
-def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
+def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     asked: list[str] = []
 
@@ -111,31 +111,35 @@ def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, no_password)
     except OSError as error:  # which ssl's own errors are too
         if asked:
-            wrong = _wrong("--certificate-key", key, "which has a password; one without it works")
-        elif not _holds(certificate, A_CERTIFICATE):
-            wrong = _wrong("--certificate", certificate, "which holds no certificate")
-        elif key == certificate and not _holds(key, A_KEY):
+            wrong = _build_file_error(
+                "--certificate-key", key, "which has a password; one without it works"
+            )
+        elif not _contains_marker(certificate, CERTIFICATE_MARKER):
+            wrong = _build_file_error("--certificate", certificate, "which holds no certificate")
+        elif key == certificate and not _contains_marker(key, KEY_MARKER):
             what = "which holds no key; --certificate-key names the file that does"
-            wrong = _wrong("--certificate", certificate, what)
-        elif not _holds(key, A_KEY):
-            wrong = _wrong("--certificate-key", key, "which holds no key")
-        elif getattr(error, "reason", None) in ANOTHERS:
-            wrong = _wrong("--certificate-key", key, f"which is not the key of {certificate}")
+            wrong = _build_file_error("--certificate", certificate, what)
+        elif not _contains_marker(key, KEY_MARKER):
+            wrong = _build_file_error("--certificate-key", key, "which holds no key")
+        elif getattr(error, "reason", None) in KEY_MISMATCH_REASONS:
+            wrong = _build_file_error(
+                "--certificate-key", key, f"which is not the key of {certificate}"
+            )
         else:
             what = f"which with its key cannot be used ({error.strerror or error})"
-            wrong = _wrong("--certificate", certificate, what)
+            wrong = _build_file_error("--certificate", certificate, what)
         raise wrong from error
     return context
 
 
-def _holds(path: Path, what: bytes) -> bool:
+def _contains_marker(path: Path, what: bytes) -> bool:
     try:
         return what in path.read_bytes()
     except OSError:  # which is another matter
         return True
 
 
-def _wrong(flag: str, path: Path, what: str) -> InvalidInput:
+def _build_file_error(flag: str, path: Path, what: str) -> InvalidInput:
     return InvalidInput(
         f"{flag} names {path}, {what}.",
         hint="Both are files in PEM: the certificate with those it rests on, and its private key.",
@@ -144,7 +148,7 @@ def _wrong(flag: str, path: Path, what: str) -> InvalidInput:
     )
 
 
-class Endpoint:
+class McpEndpoint:
     """The dispatch table as an ASGI application on one path, open to everyone."""
 
     def __init__(
@@ -166,8 +170,8 @@ class Endpoint:
         exchange = Exchange(scope, receive, send, self._ping_seconds)
         try:
             await self._serve(exchange, scope["method"])
-        except Rejected as error:
-            await refuse(send, error.refusal)
+        except RequestRejected as error:
+            await send_refusal(send, error.refusal)
 
     def close(self) -> None:
         """End all sessions."""
@@ -175,8 +179,8 @@ class Endpoint:
 
     async def _serve(self, exchange: Exchange, method: str) -> None:
         if exchange.scope["path"] not in self._paths:
-            raise Rejected(Refusal(404, "There is nothing at this path."))
-        version = exchange.headers.get(VERSION)
+            raise RequestRejected(Refusal(404, "There is nothing at this path."))
+        version = exchange.headers.get(VERSION_HEADER)
         if version is not None and version not in HANDSHAKE_VERSIONS:
             if method != "POST":
                 raise _reject_method(method, "POST")
@@ -191,15 +195,17 @@ class Endpoint:
             raise _reject_method(method, "GET, POST, DELETE")
 
 
-def _reject_method(method: str, allowed: str) -> Rejected:
-    return Rejected(Refusal(405, f"{method} does nothing here.", ((b"allow", allowed.encode()),)))
+def _reject_method(method: str, allowed: str) -> RequestRejected:
+    return RequestRejected(
+        Refusal(405, f"{method} does nothing here.", ((b"allow", allowed.encode()),))
+    )
 
 
-GRACE = 0.3  # seconds that calls under way get when we are told to stop
+GRACE_SECONDS = 0.3  # seconds that calls under way get when we are told to stop
 METRICS_PATH = "/metrics"
 
 
-class Offer(Value):
+class HttpOptions(Value):
     """What the HTTP server does beside the protocol, and how."""
 
     #: Applications behind the guard, by their paths: each finds the account in its scope.
@@ -211,10 +217,10 @@ class Offer(Value):
     #: With it HTTPS is spoken.
     tls: ssl.SSLContext | None = None
     #: Whose word is taken for where a request came from.
-    proxies: Proxies = NOBODY
+    proxies: TrustedProxies = NO_PROXIES
 
 
-NOTHING_MORE = Offer()
+DEFAULT_OPTIONS = HttpOptions()
 
 
 async def serve_http(
@@ -223,13 +229,13 @@ async def serve_http(
     *,
     host: str,
     path: str,
-    entrance: Entrance | None,
+    entrance: TokenAuth | None,
     on_ready: Callable[[], None],
-    offer: Offer = NOTHING_MORE,
+    offer: HttpOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Serves clients until a signal comes. Without an `entrance` nobody is asked for a token."""
-    endpoint = Endpoint(dispatcher, path, offer.metrics)
-    app = guarded(endpoint, host, entrance, offer)
+    endpoint = McpEndpoint(dispatcher, path, offer.metrics)
+    app = build_guarded_app(endpoint, host, entrance, offer)
     server = _Server(
         uvicorn.Config(
             app,
@@ -240,11 +246,11 @@ async def serve_http(
             server_header=False,
             proxy_headers=False,  # the guard knows whose word to take
             timeout_graceful_shutdown=1,
-            ssl_context_factory=None if offer.tls is None else _always(offer.tls),
+            ssl_context_factory=None if offer.tls is None else _make_context_factory(offer.tls),
         )
     )
     stop = asyncio.Event()
-    on_signals(asyncio.get_running_loop(), stop.set)
+    install_signal_handlers(asyncio.get_running_loop(), stop.set)
     serving = asyncio.create_task(server.serve([listening]), name="http server")
     stopping = asyncio.create_task(stop.wait(), name="stop signal")
     server.on_ready = on_ready
@@ -252,18 +258,20 @@ async def serve_http(
     stopping.cancel()
     dispatcher.close()
     server.should_exit = True
-    await app.stop(GRACE)
+    await app.stop(GRACE_SECONDS)
     await serving
     endpoint.close()
 
 
-def guarded(endpoint: ASGIApp, host: str, entrance: Entrance | None, offer: Offer) -> OpenRequests:
+def build_guarded_app(
+    endpoint: ASGIApp, host: str, entrance: TokenAuth | None, offer: HttpOptions
+) -> OpenRequests:
     """Everything that is served, behind the guard."""
     metrics = offer.metrics
     routes = {**offer.routes, **offer.open_routes}
     if metrics is not None:
         routes[METRICS_PATH] = metrics.page
-    app = by_path(endpoint, routes)
+    app = route_by_path(endpoint, routes)
     count = None if metrics is None else metrics.count_refusal
     guard = Guard(
         app,
@@ -279,7 +287,9 @@ def guarded(endpoint: ASGIApp, host: str, entrance: Entrance | None, offer: Offe
     return requests
 
 
-def _always(context: ssl.SSLContext) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
+def _make_context_factory(
+    context: ssl.SSLContext,
+) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
     return lambda _config, _default: context
 
 

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
-from everkept.core.mcp import MESSAGE_LIMIT, STATELESS_VERSION
+from everkept.core.mcp import MAX_MESSAGE_BYTES, STATELESS_VERSION
 from everkept.core.sessions import Account
 from everkept.transports.connection import JSON
 from everkept.transports.dispatch import (
@@ -37,10 +37,10 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
-ACCOUNT = "everkept.account"  # in a scope behind the guard: whose request it is
-CREDENTIAL = "everkept.credential"  # in a scope behind the guard: the hash of its token
-HEADERS = "everkept.headers"  # in a scope: its headers as texts
-PLAIN_JSON = "application/json"
+ACCOUNT_KEY = "everkept.account"  # in a scope behind the guard: whose request it is
+CREDENTIAL_KEY = "everkept.credential"  # in a scope behind the guard: the hash of its token
+HEADERS_KEY = "everkept.headers"  # in a scope: its headers as texts
+JSON_TYPE = "application/json"
 
 
 class Refusal(Value):
@@ -53,7 +53,7 @@ class Refusal(Value):
     code: int = INVALID_REQUEST
 
 
-class Rejected(Exception):
+class RequestRejected(Exception):
     """Ends a request with a refusal."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -61,24 +61,24 @@ class Rejected(Exception):
         self.refusal = refusal
 
 
-def account_in(scope: Message) -> Account | None:
+def get_account(scope: Message) -> Account | None:
     """Whose request it is; None: the owner's."""
-    return cast("Account | None", scope.get(ACCOUNT))
+    return cast("Account | None", scope.get(ACCOUNT_KEY))
 
 
-def read_credential(scope: Message) -> str | None:
+def get_credential(scope: Message) -> str | None:
     """Return what the request proved its account with, None if no token was asked for."""
-    return cast("str | None", scope.get(CREDENTIAL))
+    return cast("str | None", scope.get(CREDENTIAL_KEY))
 
 
-def address_in(scope: Message) -> str:
+def get_client_address(scope: Message) -> str:
     """The machine that it came from, as far as the server knows."""
     client: tuple[str, int] | None = scope.get("client")
     return client[0] if client else ""
 
 
-async def answer(
-    send: Send, status: int, body: bytes, content_type: str = PLAIN_JSON, headers: Headers = ()
+async def send_answer(
+    send: Send, status: int, body: bytes, content_type: str = JSON_TYPE, headers: Headers = ()
 ) -> None:
     told = [
         (b"content-type", content_type.encode()),
@@ -89,26 +89,26 @@ async def answer(
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def refuse(send: Send, refusal: Refusal) -> None:
+async def send_refusal(send: Send, refusal: Refusal) -> None:
     error: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
         error["data"] = dict(refusal.data)
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    await answer(send, refusal.status, body, headers=refusal.headers)
+    await send_answer(send, refusal.status, body, headers=refusal.headers)
 
 
 def read_headers(scope: Message) -> dict[str, str]:
     """Return the headers as texts, decoded once a request; of a repeated header, the last."""
-    headers: dict[str, str] | None = scope.get(HEADERS)
+    headers: dict[str, str] | None = scope.get(HEADERS_KEY)
     if headers is None:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        scope[HEADERS] = headers
+        scope[HEADERS_KEY] = headers
     return headers
 
 
-def by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:
+def route_by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:
     """Some paths have an application of their own; the rest is for the first."""
 
     async def choose(scope: Message, receive: Receive, send: Send) -> None:
@@ -119,14 +119,14 @@ def by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:
     return choose
 
 
-def for_reading(app: ASGIApp) -> ASGIApp:
+def restrict_to_get(app: ASGIApp) -> ASGIApp:
     """Answers GET, and HEAD without the body; any other method is refused."""
 
     async def read(scope: Message, receive: Receive, send: Send) -> None:
         method = scope["method"]
         if method not in ("GET", "HEAD"):
             allowed = ((b"allow", b"GET, HEAD"),)
-            await refuse(send, Refusal(405, f"{method} does nothing here.", allowed))
+            await send_refusal(send, Refusal(405, f"{method} does nothing here.", allowed))
             return
 
         async def without_body(message: Message) -> None:
@@ -137,33 +137,33 @@ def for_reading(app: ASGIApp) -> ASGIApp:
     return read
 
 
-MOST_KEYS = 4096  # of which something is remembered; the one that came longest ago is forgotten
-ROUNDING = 1e-6  # seconds; sums of intervals are not exact
+MAX_KEYS = 4096  # of which something is remembered; the one that came longest ago is forgotten
+ROUNDING_SECONDS = 1e-6  # seconds; sums of intervals are not exact
 
-Seconds = Callable[[], float]
+SecondsClock = Callable[[], float]
 
 
-class Buckets:
+class RateLimiter:
     """Each key may come as often as `per_minute` at once, and then as evenly as a minute allows."""
 
-    def __init__(self, per_minute: int, clock: Seconds) -> None:
+    def __init__(self, per_minute: int, clock: SecondsClock) -> None:
         self._interval = 60 / per_minute
         self._clock = clock
         # When the bucket of each will be full again: all that there is to know of it.
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
-    def wait(self, key: str) -> float:
+    def compute_wait(self, key: str) -> float:
         """Seconds until it may come again; 0: now."""
-        wait = self._after(key) - self._clock() - 60
-        return wait if wait > ROUNDING else 0
+        wait = self._compute_full_at(key) - self._clock() - 60
+        return wait if wait > ROUNDING_SECONDS else 0
 
     def take(self, key: str) -> float:
         """The same; where it may come now, it has come."""
-        wait = self.wait(key)
+        wait = self.compute_wait(key)
         if wait == 0:
-            self._full_at[key] = self._after(key)
+            self._full_at[key] = self._compute_full_at(key)
             self._full_at.move_to_end(key)
-            if len(self._full_at) > MOST_KEYS:
+            if len(self._full_at) > MAX_KEYS:
                 self._full_at.popitem(last=False)
         return wait
 
@@ -172,12 +172,12 @@ class Buckets:
         if key in self._full_at:
             self._full_at[key] -= self._interval
 
-    def _after(self, key: str) -> float:
+    def _compute_full_at(self, key: str) -> float:
         """When the bucket would be full after one more."""
         return max(self._full_at.get(key, 0), self._clock()) + self._interval
 
 
-class Queues:
+class KeyedQueues:
     """Those of one key come one after another; more than `most` of them do not wait."""
 
     def __init__(self, most: int) -> None:
@@ -189,7 +189,7 @@ class Queues:
         return self._waiting[key] >= self._most
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncGenerator[None, None]:
+    async def wait_turn(self, key: str) -> AsyncGenerator[None, None]:
         """Begins when all of the key have left that came before."""
         self._waiting[key] += 1
         try:
@@ -201,16 +201,16 @@ class Queues:
                 del self._waiting[key], self._turns[key]
 
 
-PREFIX = "mcp-param-"
-ANNOTATION = "x-mcp-header"
+PARAMETER_HEADER_PREFIX = "mcp-param-"
+HEADER_ANNOTATION = "x-mcp-header"
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _WHOLE_NUMBER = re.compile(r"(-?[0-9]+)(\.0+)?")
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
-_TYPES = ("string", "integer", "boolean")
+_HEADER_TYPES = ("string", "integer", "boolean")
 
 # Keywords whose value is a schema, a list of schemas, or schemas by name.
-_ONE = frozenset(
+_ONE_SCHEMA_KEYWORDS = frozenset(
     (
         "additionalProperties",
         "contains",
@@ -225,31 +225,33 @@ _ONE = frozenset(
         "unevaluatedProperties",
     )
 )
-_SEVERAL = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_SCHEMAS_BY_NAME = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
+_SCHEMA_LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_NAMED_SCHEMA_KEYWORDS = frozenset(
+    ("$defs", "definitions", "dependentSchemas", "patternProperties")
+)
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
 
 class ParameterHeader(NamedTuple):
     """A header, and the argument that it repeats."""
 
     name: str
-    path: Path
+    path: ArgumentPath
     type: str
 
 
 def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
     """Return the headers that a schema declares, none if one of the declarations is invalid."""
     found: dict[str, ParameterHeader] = {}
-    for path, node in _schemas_in(schema):
-        if ANNOTATION not in node:
+    for path, node in _walk_schemas(schema):
+        if HEADER_ANNOTATION not in node:
             continue
-        token, kind = node[ANNOTATION], node.get("type")
+        token, kind = node[HEADER_ANNOTATION], node.get("type")
         is_token = isinstance(token, str) and _TOKEN.fullmatch(token) is not None
-        if not path or not is_token or kind not in _TYPES:
+        if not path or not is_token or kind not in _HEADER_TYPES:
             return ()
-        header = ParameterHeader(PREFIX + token.lower(), path, kind)
+        header = ParameterHeader(PARAMETER_HEADER_PREFIX + token.lower(), path, kind)
         if header.name in found:
             return ()
         found[header.name] = header
@@ -264,14 +266,14 @@ def find_mismatch(
 ) -> str | None:
     """Return a sentence about the first header that does not agree with its argument."""
     for header in declared:
-        text, expected = headers.get(header.name), _value_at(arguments, header.path)
+        text, expected = headers.get(header.name), _get_value(arguments, header.path)
         argument = ".".join(header.path)
         if text is None:
             if _as_text(expected) is not None:
                 return f"The header {header.name} of the argument `{argument}` is missing."
         elif header.name in repeated:
             return f"The header {header.name} appears more than once."
-        elif not _agrees(header, expected, text):
+        elif not _is_same_value(header, expected, text):
             return f"The header {header.name} does not agree with the argument `{argument}`."
     return None
 
@@ -291,7 +293,7 @@ def decode_value(text: str) -> str | None:
         return None
 
 
-def _agrees(header: ParameterHeader, expected: Any, text: str) -> bool:
+def _is_same_value(header: ParameterHeader, expected: Any, text: str) -> bool:
     said, wanted = decode_value(text), _as_text(expected)
     if said is None or wanted is None:
         return False
@@ -309,16 +311,16 @@ def _as_text(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int | float) else None
 
 
-def _value_at(arguments: JSON, path: Path) -> Any:
+def _get_value(arguments: JSON, path: ArgumentPath) -> Any:
     value: Any = arguments
     for key in path:
         value = cast(JSON, value).get(key) if isinstance(value, dict) else None
     return value
 
 
-def _schemas_in(root: Any) -> Iterator[tuple[Path | None, JSON]]:
+def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
     """Yield every schema within one, with its path if only `properties` lead to it."""
-    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
     while waiting:
         path, node = waiting.pop()
         if not isinstance(node, dict):
@@ -328,21 +330,21 @@ def _schemas_in(root: Any) -> Iterator[tuple[Path | None, JSON]]:
             if key == "properties" and isinstance(value, dict):
                 for name, inner in cast(JSON, value).items():
                     waiting.append((None if path is None else (*path, name), inner))
-            elif key in _ONE:
+            elif key in _ONE_SCHEMA_KEYWORDS:
                 waiting.append((None, value))
-            elif key in _SEVERAL and isinstance(value, list):
+            elif key in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
                 waiting += [(None, inner) for inner in cast(list[Any], value)]
-            elif key in _SCHEMAS_BY_NAME and isinstance(value, dict):
+            elif key in _NAMED_SCHEMA_KEYWORDS and isinstance(value, dict):
                 waiting += [(None, inner) for inner in cast(JSON, value).values()]
 
 
-VERSION, METHOD, NAME = "mcp-protocol-version", "mcp-method", "mcp-name"
+VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "mcp-protocol-version", "mcp-method", "mcp-name"
 EVENT_STREAM = "text/event-stream"
 
 HEADER_MISMATCH = -32020
 
 # The parameter that `Mcp-Name` repeats, by the methods that have one.
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 def check_accept(headers: Mapping[str, str], *wanted: str) -> None:
@@ -352,13 +354,13 @@ def check_accept(headers: Mapping[str, str], *wanted: str) -> None:
     }
     for kind in wanted:
         if not accepted & {kind, kind.partition("/")[0] + "/*", "*/*"}:
-            raise Rejected(Refusal(406, f"The client must accept {' and '.join(wanted)}."))
+            raise RequestRejected(Refusal(406, f"The client must accept {' and '.join(wanted)}."))
 
 
 def check_content_type(headers: Mapping[str, str]) -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != PLAIN_JSON:
-        raise Rejected(Refusal(415, f"Content-Type must be {PLAIN_JSON}."))
+    if kind != JSON_TYPE:
+        raise RequestRejected(Refusal(415, f"Content-Type must be {JSON_TYPE}."))
 
 
 def check_envelope(scope: Message, headers: Mapping[str, str], method: str, params: JSON) -> None:
@@ -367,16 +369,20 @@ def check_envelope(scope: Message, headers: Mapping[str, str], method: str, para
     meta = cast(JSON, meta) if isinstance(meta, dict) else {}
     if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
         raise ProtocolError(INVALID_PARAMS, f"`params._meta` lacks {', '.join(missing)}.")
-    for header in find_repeated_headers(scope) & {VERSION, METHOD, NAME}:
-        raise _mismatch(f"The header {header} appears more than once.")
-    version = headers.get(VERSION)
+    for header in find_repeated_headers(scope) & {VERSION_HEADER, METHOD_HEADER, NAME_HEADER}:
+        raise _build_mismatch(f"The header {header} appears more than once.")
+    version = headers.get(VERSION_HEADER)
     if version is None or version != meta[PROTOCOL_VERSION]:
-        raise _mismatch(f"The header {VERSION} does not agree with `{PROTOCOL_VERSION}`.")
-    if headers.get(METHOD) != method:
-        raise _mismatch(f"The header {METHOD} does not agree with the method.")
-    named = params.get(_NAMED[method]) if method in _NAMED else None
-    if named is not None and decode_value(headers.get(NAME, "")) != named:
-        raise _mismatch(f"The header {NAME} does not agree with `{_NAMED[method]}`.")
+        raise _build_mismatch(
+            f"The header {VERSION_HEADER} does not agree with `{PROTOCOL_VERSION}`."
+        )
+    if headers.get(METHOD_HEADER) != method:
+        raise _build_mismatch(f"The header {METHOD_HEADER} does not agree with the method.")
+    named = params.get(_NAME_PARAMETERS[method]) if method in _NAME_PARAMETERS else None
+    if named is not None and decode_value(headers.get(NAME_HEADER, "")) != named:
+        raise _build_mismatch(
+            f"The header {NAME_HEADER} does not agree with `{_NAME_PARAMETERS[method]}`."
+        )
     check_version(version)
 
 
@@ -398,7 +404,7 @@ def check_parameters(
     """Raise ProtocolError if a header and the argument that it repeats do not agree."""
     mismatch = find_mismatch(declared, arguments, headers, find_repeated_headers(scope))
     if mismatch is not None:
-        raise _mismatch(mismatch)
+        raise _build_mismatch(mismatch)
 
 
 def find_repeated_headers(scope: Message) -> set[str]:
@@ -411,11 +417,11 @@ def find_repeated_headers(scope: Message) -> set[str]:
     return repeated
 
 
-def _mismatch(sentence: str) -> ProtocolError:
+def _build_mismatch(sentence: str) -> ProtocolError:
     return ProtocolError(HEADER_MISMATCH, sentence)
 
 
-PING = b": ping\r\n\r\n"
+PING_EVENT = b": ping\r\n\r\n"
 PING_SECONDS = 15.0  # of silence, before a proxy takes the connection for dead
 WATCH_AFTER_SECONDS = 0.05  # most answers are complete by then and need no watch
 
@@ -442,18 +448,18 @@ class Exchange:
 
     async def read_json(self) -> Any:
         """Return the body; raise Rejected if this request cannot carry a message."""
-        check_accept(self.headers, PLAIN_JSON, EVENT_STREAM)
+        check_accept(self.headers, JSON_TYPE, EVENT_STREAM)
         check_content_type(self.headers)
-        body = await self._read()
+        body = await self._read_body()
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             message = f"The body is not valid JSON: {error}"
-            raise Rejected(Refusal(400, message, code=PARSE_ERROR)) from error
+            raise RequestRejected(Refusal(400, message, code=PARSE_ERROR)) from error
 
     async def send_document(self, body: bytes, status: int = 200) -> None:
         self._is_ended = True  # a ping may come while the client reads slowly
-        await answer(self._send, status, body, headers=self.answer_headers)
+        await send_answer(self._send, status, body, headers=self.answer_headers)
 
     async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
         """Make the answer a stream, if it is not one, and send these events."""
@@ -470,17 +476,19 @@ class Exchange:
             )
 
     async def ping(self) -> None:
-        await self.send_events(PING)
+        await self.send_events(PING_EVENT)
 
-    async def _read(self) -> bytes:
+    async def _read_body(self) -> bytes:
         parts: list[bytes] = []
         size, has_more = 0, True
         while has_more:
             part = await self.receive()
             parts.append(part.get("body", b""))
             size += len(parts[-1])
-            if size > MESSAGE_LIMIT:
-                raise Rejected(Refusal(413, f"A message may have {MESSAGE_LIMIT:,} bytes at most."))
+            if size > MAX_MESSAGE_BYTES:
+                raise RequestRejected(
+                    Refusal(413, f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most.")
+                )
             has_more = part.get("more_body", False)
         return b"".join(parts)
 
@@ -536,7 +544,7 @@ class KeepAlive:
             self._on_leave()
 
 
-class WhileConnected:
+class DisconnectWatch:
     """Keeps an answer alive, and quietly cancels what runs inside when the client leaves."""
 
     def __init__(self, exchange: Exchange) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Session
-from everkept.transports.connection import JSON, Connection
+from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -19,42 +19,42 @@ from everkept.transports.dispatch import (
 from everkept.transports.http_exchange import (
     EVENT_STREAM,
     HEADER_MISMATCH,
-    PING,
-    VERSION,
+    PING_EVENT,
+    VERSION_HEADER,
+    DisconnectWatch,
     Exchange,
     KeepAlive,
     ParameterHeader,
     Refusal,
-    Rejected,
-    WhileConnected,
-    account_in,
-    address_in,
+    RequestRejected,
     check_accept,
     check_envelope,
     check_parameters,
     check_version,
     find_declared_headers,
-    read_credential,
+    get_account,
+    get_client_address,
+    get_credential,
 )
 from everkept.transports.http_sessions import (
-    SESSION_ID,
-    Call,
+    SESSION_ID_HEADER,
     ClientAnswer,
+    ClientNotification,
+    ClientRequest,
     EventStream,
     HttpSession,
     HttpSessions,
     Incoming,
-    Notification,
     RunningCall,
+    encode_event,
     encode_notification,
-    make_event,
     parse_message,
 )
 
 MISSING_CAPABILITY = -32021
 
 # The status of an answer by the code of its error.
-_STATUS = {
+_HTTP_STATUS = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
     INVALID_PARAMS: 400,
@@ -74,7 +74,7 @@ class StatelessEra:
 
     async def answer(self, exchange: Exchange, body: Any) -> None:
         try:
-            call = _take_call(exchange, body)
+            call = _parse_call(exchange, body)
         except ProtocolError as error:
             await exchange.send_document(error.respond(None), 400)
             return
@@ -82,32 +82,32 @@ class StatelessEra:
             await exchange.send_document(b"", 202)
             return
         # A client cancels its request by closing the stream, and then wants no answer.
-        with WhileConnected(exchange):
+        with DisconnectWatch(exchange):
             text, status = await self._respond(exchange, call)
             if exchange.is_stream:
-                await exchange.send_events(make_event(text), is_last=True)
+                await exchange.send_events(encode_event(text), is_last=True)
             else:
                 await exchange.send_document(text, status)
 
-    async def _respond(self, exchange: Exchange, call: Call) -> tuple[bytes, int]:
+    async def _respond(self, exchange: Exchange, call: ClientRequest) -> tuple[bytes, int]:
         async def notify(method: str, params: JSON) -> None:
-            await exchange.send_events(make_event(encode_notification(method, params)))
+            await exchange.send_events(encode_event(encode_notification(method, params)))
 
         try:
             check_envelope(exchange.scope, exchange.headers, call.method, call.params)
             self._check_parameters(exchange, call)
             answer = await self._dispatcher.handle(
-                Connection(Session(account=account_in(exchange.scope))),
+                ClientConnection(Session(account=get_account(exchange.scope))),
                 *call,
                 notify=notify,
                 announce=_announce_nothing,
-                address=address_in(exchange.scope),
+                address=get_client_address(exchange.scope),
             )
             return answer.respond(call.id), 200
         except ProtocolError as error:
-            return error.respond(call.id), _STATUS.get(error.code, 200)
+            return error.respond(call.id), _HTTP_STATUS.get(error.code, 200)
 
-    def _check_parameters(self, exchange: Exchange, call: Call) -> None:
+    def _check_parameters(self, exchange: Exchange, call: ClientRequest) -> None:
         name, arguments = call.params.get("name"), call.params.get("arguments")
         tools = self._dispatcher.tools
         if call.method != "tools/call" or not isinstance(name, str) or name not in tools:
@@ -121,14 +121,14 @@ class StatelessEra:
             check_parameters(exchange.scope, exchange.headers, known[1], given)
 
 
-def _take_call(exchange: Exchange, body: Any) -> Call | None:
+def _parse_call(exchange: Exchange, body: Any) -> ClientRequest | None:
     """Return the request in a body, None if it is a notification, which means nothing here."""
     message = parse_message(body)
-    if isinstance(message, Call):
+    if isinstance(message, ClientRequest):
         return message
     if isinstance(message, ClientAnswer):
         raise ProtocolError(INVALID_REQUEST, "This revision has no answers of the client.")
-    check_version(exchange.headers.get(VERSION, ""))
+    check_version(exchange.headers.get(VERSION_HEADER, ""))
     return None
 
 
@@ -138,7 +138,7 @@ async def _announce_nothing(_method: str, _params: JSON) -> None:
 
 REQUEST_CANCELED = -32800
 BATCH_VERSION = "2025-03-26"  # the only revision with batches
-LAST_EVENT_ID = "last-event-id"
+LAST_EVENT_ID_HEADER = "last-event-id"
 
 
 class HandshakeEra:
@@ -152,7 +152,7 @@ class HandshakeEra:
         self._stateless = stateless
 
     async def post(self, exchange: Exchange) -> None:
-        session = self._find_session(exchange) if SESSION_ID in exchange.headers else None
+        session = self._find_session(exchange) if SESSION_ID_HEADER in exchange.headers else None
         body = await exchange.read_json()
         if isinstance(body, list):
             session = session or self._find_session(exchange)
@@ -162,13 +162,13 @@ class HandshakeEra:
         try:
             message = parse_message(body)
         except ProtocolError as error:
-            raise Rejected(Refusal(400, error.message, code=error.code)) from error
+            raise RequestRejected(Refusal(400, error.message, code=error.code)) from error
         if session is not None:
             with self._sessions.hold(session):
                 await self._answer(session, exchange, message)
-        elif isinstance(message, Call) and message.method == "initialize":
+        elif isinstance(message, ClientRequest) and message.method == "initialize":
             await self._begin(exchange, message)
-        elif isinstance(message, Call) and is_stateless(message.params):
+        elif isinstance(message, ClientRequest) and is_stateless(message.params):
             await self._stateless.answer(exchange, body)  # which misses the header
         else:
             self._find_session(exchange)
@@ -177,19 +177,19 @@ class HandshakeEra:
         """Send what answers no request, or the rest of a stream that broke."""
         check_accept(exchange.headers, EVENT_STREAM)
         session = self._find_session(exchange)
-        event_id = exchange.headers.get(LAST_EVENT_ID)
+        event_id = exchange.headers.get(LAST_EVENT_ID_HEADER)
         if event_id is not None:
             stream = session.resume_stream(event_id)
         elif session.standing.attached.is_set():
-            raise Rejected(Refusal(409, "This session already has an open stream."))
+            raise RequestRejected(Refusal(409, "This session already has an open stream."))
         else:
             stream = session.standing
         stream.attach(exchange)
         try:
-            with self._sessions.hold(session), WhileConnected(exchange):
-                opening = stream.make_opening() if session.has_opening_events else b""
+            with self._sessions.hold(session), DisconnectWatch(exchange):
+                opening = stream.encode_opening() if session.has_opening_events else b""
                 await exchange.send_events(opening)
-                while events := await stream.next_events(exchange):
+                while events := await stream.wait_events(exchange):
                     await exchange.send_events(events)
                 await exchange.send_events(b"", is_last=True)
         finally:
@@ -200,16 +200,16 @@ class HandshakeEra:
         await exchange.send_document(b"")
 
     def _find_session(self, exchange: Exchange) -> HttpSession:
-        session_id = exchange.headers.get(SESSION_ID)
+        session_id = exchange.headers.get(SESSION_ID_HEADER)
         if session_id is None:
-            raise Rejected(Refusal(400, "The header Mcp-Session-Id is missing."))
-        session = self._sessions.find(session_id, read_credential(exchange.scope))
+            raise RequestRejected(Refusal(400, "The header Mcp-Session-Id is missing."))
+        session = self._sessions.find(session_id, get_credential(exchange.scope))
         exchange.answer_headers = session.headers
         return session
 
-    async def _begin(self, exchange: Exchange, call: Call) -> None:
+    async def _begin(self, exchange: Exchange, call: ClientRequest) -> None:
         scope = exchange.scope
-        session = self._sessions.open(account_in(scope), read_credential(scope))
+        session = self._sessions.open(get_account(scope), get_credential(scope))
         asked = call.params.get("protocolVersion")
         session.version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         is_open = False
@@ -225,8 +225,8 @@ class HandshakeEra:
                 self._sessions.close(session)
 
     async def _answer(self, session: HttpSession, exchange: Exchange, message: Incoming) -> None:
-        if not isinstance(message, Call):
-            _take(session, message)
+        if not isinstance(message, ClientRequest):
+            _accept_message(session, message)
             await exchange.send_document(b"", 202)
             return
         answer = SessionAnswer(self._dispatcher, session, exchange)
@@ -238,11 +238,11 @@ class HandshakeEra:
     async def _answer_batch(
         self, session: HttpSession, exchange: Exchange, members: list[Any]
     ) -> None:
-        version = exchange.headers.get(VERSION, session.version)
+        version = exchange.headers.get(VERSION_HEADER, session.version)
         if version != BATCH_VERSION:
-            raise Rejected(Refusal(400, f"Revision {version} has no batches."))
+            raise RequestRejected(Refusal(400, f"Revision {version} has no batches."))
         if not members:
-            raise Rejected(Refusal(400, "The batch is empty."))
+            raise RequestRejected(Refusal(400, "The batch is empty."))
         answer = SessionAnswer(self._dispatcher, session, exchange)
         texts: list[bytes] = []
         with KeepAlive(exchange, answer.ping):
@@ -252,8 +252,8 @@ class HandshakeEra:
                 except ProtocolError as error:
                     texts.append(error.respond(None))
                     continue
-                if not isinstance(message, Call):
-                    _take(session, message)
+                if not isinstance(message, ClientRequest):
+                    _accept_message(session, message)
                 elif message.method == "initialize":
                     error = ProtocolError(INVALID_REQUEST, "A batch cannot hold `initialize`.")
                     texts.append(error.respond(message.id))
@@ -275,7 +275,7 @@ class SessionAnswer:
         self._exchange = exchange
         self._stream: EventStream | None = None
 
-    async def respond(self, call: Call) -> tuple[bytes, bool]:
+    async def respond(self, call: ClientRequest) -> tuple[bytes, bool]:
         """Return the answer to a request, and whether it is a result."""
         session = self._session
         running = RunningCall(cast("asyncio.Task[Any]", asyncio.current_task()))
@@ -287,7 +287,7 @@ class SessionAnswer:
                 notify=self._notify,
                 announce=session.announce,
                 ask=self._ask,
-                address=address_in(self._exchange.scope),
+                address=get_client_address(self._exchange.scope),
             )
             return answer.respond(call.id), True
         except ProtocolError as error:
@@ -315,7 +315,7 @@ class SessionAnswer:
     async def ping(self) -> None:
         stream, opening = self._begin()
         if stream.is_read_by(self._exchange):
-            await self._exchange.send_events(opening + PING)
+            await self._exchange.send_events(opening + PING_EVENT)
 
     async def _notify(self, method: str, params: JSON) -> None:
         await self._emit(encode_notification(method, params))
@@ -339,10 +339,10 @@ class SessionAnswer:
         self._stream = self._session.open_stream()
         self._stream.attach(self._exchange)
         has_opening = self._session.has_opening_events
-        return self._stream, self._stream.make_opening() if has_opening else b""
+        return self._stream, self._stream.encode_opening() if has_opening else b""
 
 
-def _take(session: HttpSession, message: Notification | ClientAnswer) -> None:
+def _accept_message(session: HttpSession, message: ClientNotification | ClientAnswer) -> None:
     if isinstance(message, ClientAnswer):
         session.take_answer(message)
     elif message.method == "notifications/cancelled":

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Account, Session
-from everkept.transports.connection import JSON, Connection
+from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
-from everkept.transports.http_exchange import Headers, Refusal, Rejected, Seconds
+from everkept.transports.http_exchange import Headers, Refusal, RequestRejected, SecondsClock
 from everkept.transports.metrics import Metrics
 
 
-class Call(NamedTuple):
+class ClientRequest(NamedTuple):
     """A request of the client."""
 
     id: str | int
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     params: JSON
 
 
-class Notification(NamedTuple):
+class ClientNotification(NamedTuple):
     """A message of the client that is not answered."""
 
     method: str
@@ -38,7 +38,7 @@ class ClientAnswer(NamedTuple):
     result: JSON | None
 
 
-Incoming = Call | Notification | ClientAnswer
+Incoming = ClientRequest | ClientNotification | ClientAnswer
 
 
 def parse_message(message: Any) -> Incoming:
@@ -59,24 +59,24 @@ def parse_message(message: Any) -> Incoming:
         raise ProtocolError(INVALID_REQUEST, "`params` must be an object.")
     params = cast(JSON, params or {})
     if "id" not in message:
-        return Notification(method, params)
+        return ClientNotification(method, params)
     if isinstance(request_id, bool) or not isinstance(request_id, str | int):
         raise ProtocolError(INVALID_REQUEST, "`id` must be a string or an integer.")
-    return Call(request_id, method, params)
+    return ClientRequest(request_id, method, params)
 
 
 def encode_notification(method: str, params: JSON) -> bytes:
     return encode_small({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def make_event(text: bytes, event_id: bytes = b"") -> bytes:
+def encode_event(text: bytes, event_id: bytes = b"") -> bytes:
     """Return a message as an event of a stream; without an id it cannot be resumed from."""
     numbered = b"id: %b\r\n" % event_id if event_id else b""
     return b"event: message\r\n%bdata: %b\r\n\r\n" % (numbered, text)
 
 
 MAX_LOG_BYTES = 16 * 1024 * 1024  # of all sessions together
-KEEP_SECONDS = 300.0
+KEEP_EVENTS_SECONDS = 300.0
 EVENT_OVERHEAD_BYTES = 200  # of Python, beside the event itself
 RETRY_MILLISECONDS = 1000  # after which a client whose stream broke reconnects
 
@@ -88,8 +88,8 @@ class EventLog:
         self,
         *,
         limit: int = MAX_LOG_BYTES,
-        keep: float = KEEP_SECONDS,
-        clock: Seconds = time.monotonic,
+        keep: float = KEEP_EVENTS_SECONDS,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
         self.size = 0
         self._limit = limit
@@ -132,7 +132,7 @@ class EventStream:
     def is_forgotten(self) -> bool:
         return self.is_ended and not self._events
 
-    def make_opening(self) -> bytes:
+    def encode_opening(self) -> bytes:
         """Return an event without data, whose id lets the client resume from here."""
         return b"id: %b\r\nretry: %d\r\ndata:\r\n\r\n" % (
             self._make_id(self._sent),
@@ -142,7 +142,7 @@ class EventStream:
     def add(self, text: bytes) -> bytes:
         """Return a message as the next event of the stream."""
         self._last += 1
-        event = make_event(text, self._make_id(self._last))
+        event = encode_event(text, self._make_id(self._last))
         self._events.append(event)
         self.settled.clear()
         self._news.set()
@@ -186,7 +186,7 @@ class EventStream:
         """Send again everything after this event."""
         self._sent = min(number, self._last)
 
-    async def next_events(self, reader: object) -> bytes:
+    async def wait_events(self, reader: object) -> bytes:
         """Wait for events to send; empty bytes mean that `reader` has nothing more to do."""
         while self._reader is reader:
             first = self._last - len(self._events)  # the number before the oldest event
@@ -209,8 +209,8 @@ IDLE_SECONDS = 8 * 60 * 60.0  # not every client can begin again, so a working d
 SWEEP_SECONDS = 60.0
 MAX_SESSIONS = 10_000
 
-SESSION_ID = "mcp-session-id"
-STANDING = 0  # number of the stream that a GET opens
+SESSION_ID_HEADER = "mcp-session-id"
+STANDING_STREAM = 0  # number of the stream that a GET opens
 OPENING_VERSION = "2025-11-25"  # the first revision whose clients expect an event without data
 
 
@@ -237,9 +237,9 @@ class HttpSession:
 
     def __init__(self, account: Account | None, credential: str | None, log: EventLog) -> None:
         self.id = secrets.token_hex(16)
-        self.headers: Headers = ((SESSION_ID.encode(), self.id.encode()),)
+        self.headers: Headers = ((SESSION_ID_HEADER.encode(), self.id.encode()),)
         self.credential = credential
-        self.connection = Connection(Session(account=account))
+        self.connection = ClientConnection(Session(account=account))
         self.version = HANDSHAKE_VERSIONS[-1]
         self.running: dict[str | int, RunningCall] = {}
         self.open_requests = 0
@@ -247,10 +247,10 @@ class HttpSession:
         self.on_close = ExitStack()
         self._log = log
         self._streams: dict[int, EventStream] = {}
-        self._last_stream = STANDING
+        self._last_stream = STANDING_STREAM
         self._questions: dict[int, asyncio.Future[JSON]] = {}
         self._last_question = 0
-        self.standing = self._new_stream(STANDING)
+        self.standing = self._create_stream(STANDING_STREAM)
 
     @property
     def has_opening_events(self) -> bool:
@@ -260,7 +260,7 @@ class HttpSession:
     def open_stream(self) -> EventStream:
         """Return a stream for the answer to one request."""
         self._last_stream += 1
-        return self._new_stream(self._last_stream)
+        return self._create_stream(self._last_stream)
 
     def resume_stream(self, event_id: str) -> EventStream:
         """Return the stream of an event that the client got last, set to what follows it."""
@@ -268,7 +268,9 @@ class HttpSession:
         is_ours = number.isdecimal() and event.isdecimal()
         stream = self._streams.get(int(number)) if is_ours else None
         if stream is None or not stream.has_all_after(int(event)):
-            raise Rejected(Refusal(400, "The stream of this Last-Event-ID is no longer kept."))
+            raise RequestRejected(
+                Refusal(400, "The stream of this Last-Event-ID is no longer kept.")
+            )
         stream.resume_after(int(event))
         return stream
 
@@ -313,7 +315,7 @@ class HttpSession:
             stream.end()
         self.on_close.close()
 
-    def _new_stream(self, number: int) -> EventStream:
+    def _create_stream(self, number: int) -> EventStream:
         def forget() -> None:
             self._streams.pop(number, None)
 
@@ -329,7 +331,7 @@ class HttpSessions:
         metrics: Metrics | None = None,
         *,
         log: EventLog | None = None,
-        clock: Seconds = time.monotonic,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
         self._metrics = metrics
         self._log = EventLog(clock=clock) if log is None else log
@@ -342,7 +344,7 @@ class HttpSessions:
 
     def open(self, account: Account | None, credential: str | None) -> HttpSession:
         if len(self._open) >= MAX_SESSIONS:
-            raise Rejected(Refusal(503, "Too many sessions are open.", code=INTERNAL_ERROR))
+            raise RequestRejected(Refusal(503, "Too many sessions are open.", code=INTERNAL_ERROR))
         session = HttpSession(account, credential, self._log)
         session.idle_since = self._clock()
         if self._metrics is not None:
@@ -355,7 +357,7 @@ class HttpSessions:
     def find(self, session_id: str, credential: str | None) -> HttpSession:
         session = self._open.get(session_id)
         if session is None or session.credential != credential:
-            raise Rejected(Refusal(404, "This session does not exist or has expired."))
+            raise RequestRejected(Refusal(404, "This session does not exist or has expired."))
         return session
 
     @contextmanager

@@ -18,48 +18,60 @@ from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.errors import EverkeptError
 from everkept.transports.connection import JSON
-from everkept.transports.dispatch import Answer, Dispatcher, Handler, ProtocolError, Reply, Request
+from everkept.transports.dispatch import (
+    Dispatcher,
+    Handler,
+    ProtocolError,
+    Reply,
+    Request,
+    RequestResult,
+)
 from everkept.transports.http_exchange import (
     ASGIApp,
     Message,
     Receive,
     Refusal,
-    Seconds,
+    SecondsClock,
     Send,
-    account_in,
-    answer,
-    for_reading,
-    refuse,
+    get_account,
+    restrict_to_get,
+    send_answer,
+    send_refusal,
 )
 from everkept.values import Value, field
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"
-PATIENCE = 1.0  # seconds that the library has to answer
-FRESH = 1.0  # seconds that one answer counts: nobody needs a token to ask
-PROBE = "ready"  # a note that nobody writes
+READY_TIMEOUT_SECONDS = 1.0  # seconds that the library has to answer
+READY_CACHE_SECONDS = 1.0  # seconds that one answer counts: nobody needs a token to ask
+PROBE_NOTE = "ready"  # a note that nobody writes
 
-NO_STORE = ((b"cache-control", b"no-store"),)
+NO_STORE_HEADERS = ((b"cache-control", b"no-store"),)
 
 
-def health_routes(
+def build_health_routes(
     library: Callable[[], Library],
     *,
-    patience: float = PATIENCE,
-    clock: Seconds = time.monotonic,
+    patience: float = READY_TIMEOUT_SECONDS,
+    clock: SecondsClock = time.monotonic,
 ) -> dict[str, ASGIApp]:
     """They tell nothing of what is stored, and so need no token."""
     readiness = _Readiness(library, patience, clock)
-    return {HEALTH_PATH: for_reading(_alive), READY_PATH: for_reading(readiness.answer)}
+    return {
+        HEALTH_PATH: restrict_to_get(_answer_health),
+        READY_PATH: restrict_to_get(readiness.answer),
+    }
 
 
-async def _alive(_scope: Message, _receive: Receive, send: Send) -> None:
-    await _tell(send, 200, "ok")
+async def _answer_health(_scope: Message, _receive: Receive, send: Send) -> None:
+    await _send_status(send, 200, "ok")
 
 
 class _Readiness:
     """One question at a time, and one a second at most, however many ask."""
 
-    def __init__(self, library: Callable[[], Library], patience: float, clock: Seconds) -> None:
+    def __init__(
+        self, library: Callable[[], Library], patience: float, clock: SecondsClock
+    ) -> None:
         self._library = library
         self._patience = patience
         self._clock = clock
@@ -70,31 +82,31 @@ class _Readiness:
     async def answer(self, _scope: Message, _receive: Receive, send: Send) -> None:
         async with self._asking:
             if self._status is None or self._clock() >= self._until:
-                self._status = await self._asked()
-                self._until = self._clock() + FRESH
+                self._status = await self._probe_library()
+                self._until = self._clock() + READY_CACHE_SECONDS
             status = self._status
-        await _tell(send, 503 if status == "unavailable" else 200, status)
+        await _send_status(send, 503 if status == "unavailable" else 200, status)
 
-    async def _asked(self) -> str:
+    async def _probe_library(self) -> str:
         try:
             async with asyncio.timeout(self._patience):
                 library = self._library()
-                await library.note(PROBE)
+                await library.get_note(PROBE_NOTE)
         except (TimeoutError, EverkeptError):
             return "unavailable"
         return "ready" if library.condition.status == "connected" else "degraded"
 
 
-async def _tell(send: Send, status: int, word: str) -> None:
-    await answer(send, status, json.dumps({"status": word}).encode(), headers=NO_STORE)
+async def _send_status(send: Send, status: int, word: str) -> None:
+    await send_answer(send, status, json.dumps({"status": word}).encode(), headers=NO_STORE_HEADERS)
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 UNKNOWN_TOOL = "unknown"
-MOST_OUTCOMES = 64  # of all tools; codes of other servers' making must not fill the memory
-OTHER = "other"
-STATM = Path("/proc/self/statm")  # Linux: pages, the second number those that are resident
+MAX_OUTCOMES = 64  # of all tools; codes of other servers' making must not fill the memory
+OTHER_OUTCOME = "other"
+STATM_PATH = Path("/proc/self/statm")  # Linux: pages, the second number those that are resident
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -102,11 +114,11 @@ Labels = tuple[tuple[str, str], ...]
 class _Durations(Value, frozen=False):
     """How long the calls of one tool took."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKET_SECONDS) + 1))
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.counts[bisect_left(BUCKET_SECONDS, seconds)] += 1
         self.total += seconds
 
 
@@ -122,12 +134,12 @@ class Metrics:
         self._refused: Counter[int] = Counter()
         self._sessions = 0
         self._started = time.time()
-        self.page = for_reading(self._page)
+        self.page = restrict_to_get(self._serve_page)
 
     def watch(self, dispatcher: Dispatcher) -> None:
         """Counts the calls of tools from now on."""
         call = dispatcher.methods["tools/call"]
-        dispatcher.methods["tools/call"] = self._counted(dispatcher, call)
+        dispatcher.methods["tools/call"] = self._count_calls(dispatcher, call)
 
     @contextmanager
     def open_session(self) -> Generator[None, None, None]:
@@ -141,23 +153,23 @@ class Metrics:
         self._refused[refusal.status] += 1
 
     def count_call(self, tool: str, outcome: str, seconds: float) -> None:
-        if outcome not in self._outcomes and len(self._outcomes) >= MOST_OUTCOMES:
-            outcome = OTHER
+        if outcome not in self._outcomes and len(self._outcomes) >= MAX_OUTCOMES:
+            outcome = OTHER_OUTCOME
         self._outcomes.add(outcome)
         self._calls[tool, outcome] += 1
         self._durations.setdefault(tool, _Durations()).add(seconds)
 
-    def text(self) -> str:
-        return "".join(f"{line}\n" for family in self._families() for line in family)
+    def format_text(self) -> str:
+        return "".join(f"{line}\n" for family in self._format_families() for line in family)
 
-    def _counted(self, dispatcher: Dispatcher, handler: Handler) -> Handler:
+    def _count_calls(self, dispatcher: Dispatcher, handler: Handler) -> Handler:
         async def call(request: Request) -> Reply:
             asked = request.params.get("name")
             started = time.perf_counter()
             outcome = "failed"
             try:
                 result = await handler(request)
-                outcome = outcome_of(result)
+                outcome = get_outcome(result)
             except ProtocolError:
                 outcome = "invalid_request"
                 raise
@@ -171,59 +183,63 @@ class Metrics:
 
         return call
 
-    async def _page(self, scope: Message, receive: Receive, send: Send) -> None:
-        if account_in(scope) is not None:
-            await refuse(send, Refusal(403, "Only a token of the owner may see the metrics."))
+    async def _serve_page(self, scope: Message, receive: Receive, send: Send) -> None:
+        if get_account(scope) is not None:
+            await send_refusal(send, Refusal(403, "Only a token of the owner may see the metrics."))
         else:
-            await answer(send, 200, self.text().encode(), CONTENT_TYPE)
+            await send_answer(send, 200, self.format_text().encode(), CONTENT_TYPE)
 
-    def _families(self) -> Iterator[Iterator[str]]:
+    def _format_families(self) -> Iterator[Iterator[str]]:
         condition = self._condition()
-        yield _family(
+        yield _format_family(
             "calls_total",
             "counter",
             "Calls of tools, by outcome.",
             [((("tool", tool), ("outcome", how)), n) for (tool, how), n in self._calls.items()],
         )
-        yield self._histogram()
-        yield _gauge("open_requests", "Requests under way.", self.open_requests())
-        yield _gauge("open_sessions", "Sessions that are open.", self._sessions)
-        yield _family(
+        yield self._format_histogram()
+        yield _format_gauge("open_requests", "Requests under way.", self.open_requests())
+        yield _format_gauge("open_sessions", "Sessions that are open.", self._sessions)
+        yield _format_family(
             "refused_total",
             "counter",
             "Requests that did not come as far as the protocol, by status.",
             [((("status", str(status)),), count) for status, count in self._refused.items()],
         )
-        yield _gauge("journal_waiting", "Writes that wait for the database.", condition.waiting)
-        yield _gauge("journal_set_aside", "Writes that it would not take.", condition.set_aside)
+        yield _format_gauge(
+            "journal_waiting", "Writes that wait for the database.", condition.waiting
+        )
+        yield _format_gauge(
+            "journal_set_aside", "Writes that it would not take.", condition.set_aside
+        )
         is_degraded = int(condition.status != "connected")
-        yield _gauge("degraded", "Whether the database is away: 1.", is_degraded)
-        yield self._process()
+        yield _format_gauge("degraded", "Whether the database is away: 1.", is_degraded)
+        yield self._format_process()
 
-    def _histogram(self) -> Iterator[str]:
+    def _format_histogram(self) -> Iterator[str]:
         name = "everkept_call_duration_seconds"
-        yield from _head(name, "histogram", "How long calls of tools took.")
+        yield from _format_head(name, "histogram", "How long calls of tools took.")
         for tool, durations in self._durations.items():
             count = 0
-            for bound, number in zip((*BUCKETS, "+Inf"), durations.counts, strict=True):
+            for bound, number in zip((*BUCKET_SECONDS, "+Inf"), durations.counts, strict=True):
                 count += number
-                yield _line(f"{name}_bucket", (("tool", tool), ("le", str(bound))), count)
-            yield _line(f"{name}_sum", (("tool", tool),), durations.total)
-            yield _line(f"{name}_count", (("tool", tool),), count)
+                yield _format_line(f"{name}_bucket", (("tool", tool), ("le", str(bound))), count)
+            yield _format_line(f"{name}_sum", (("tool", tool),), durations.total)
+            yield _format_line(f"{name}_count", (("tool", tool),), count)
 
-    def _process(self) -> Iterator[str]:
+    def _format_process(self) -> Iterator[str]:
         started, resident = "process_start_time_seconds", "process_resident_memory_bytes"
-        yield from _head(started, "gauge", "When the process began.")
-        yield _line(started, (), self._started)
-        memory = resident_memory()
+        yield from _format_head(started, "gauge", "When the process began.")
+        yield _format_line(started, (), self._started)
+        memory = read_resident_bytes()
         if memory is not None:
-            yield from _head(resident, "gauge", "Memory that the process holds.")
-            yield _line(resident, (), memory)
+            yield from _format_head(resident, "gauge", "Memory that the process holds.")
+            yield _format_line(resident, (), memory)
 
 
-def outcome_of(result: Reply) -> str:
+def get_outcome(result: Reply) -> str:
     """How a call of a tool ended: `ok`, or the code of its error."""
-    if isinstance(result, Answer) or result.get("isError") is not True:
+    if isinstance(result, RequestResult) or result.get("isError") is not True:
         return "ok"
     structured: Any = result.get("structuredContent")
     code = cast(JSON, structured).get("error") if isinstance(structured, dict) else None
@@ -231,12 +247,12 @@ def outcome_of(result: Reply) -> str:
     return code if isinstance(code, str) and code.replace("_", "").isalnum() else "refused"
 
 
-def resident_memory() -> int | None:
+def read_resident_bytes() -> int | None:
     """Bytes, on macOS the most there have been; None where only other programs could tell."""
     if sys.platform == "linux":
         import resource
 
-        pages = int(STATM.read_text(encoding="ascii").split()[1])
+        pages = int(STATM_PATH.read_text(encoding="ascii").split()[1])
         return pages * resource.getpagesize()
     if sys.platform == "darwin":
         import resource
@@ -245,28 +261,28 @@ def resident_memory() -> int | None:
     return None
 
 
-def _family(
+def _format_family(
     name: str, kind: str, what: str, values: Sequence[tuple[Labels, float]]
 ) -> Iterator[str]:
     name = f"everkept_{name}"
-    yield from _head(name, kind, what)
+    yield from _format_head(name, kind, what)
     for labels, value in values:
-        yield _line(name, labels, value)
+        yield _format_line(name, labels, value)
 
 
-def _gauge(name: str, what: str, value: float) -> Iterator[str]:
-    return _family(name, "gauge", what, [((), value)])
+def _format_gauge(name: str, what: str, value: float) -> Iterator[str]:
+    return _format_family(name, "gauge", what, [((), value)])
 
 
-def _head(name: str, kind: str, what: str) -> Iterator[str]:
+def _format_head(name: str, kind: str, what: str) -> Iterator[str]:
     yield f"# HELP {name} {what}"
     yield f"# TYPE {name} {kind}"
 
 
-def _line(name: str, labels: Labels, value: float) -> str:
-    told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+def _format_line(name: str, labels: Labels, value: float) -> str:
+    told = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels)
     return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from everkept import __version__
-from everkept.accounts.access_log import LONGEST, Access, AccessLog, clipped_ids
-from everkept.app.search import Shared, SharedSearch
-from everkept.core.answers import Finding
+from everkept.accounts.access_log import MAX_NAME_CHARACTERS, AccessLog, LoggedCall, clip_ids
+from everkept.app.search import SharedFindings, SharedSearch
+from everkept.core.answers import SearchFinding
 from everkept.core.peers import (
     INFO_PATH,
-    MOST_RESULTS,
-    PROTOCOL,
-    QUESTION_LIMIT,
+    MAX_QUESTION_CHARACTERS,
+    MAX_RESULTS,
+    PROTOCOL_VERSION,
+    RESULT_TYPES,
     SEARCH_PATH,
-    TYPES,
     PeerQuestion,
 )
-from everkept.core.sessions import Account, acting_as
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import Account, act_as
+from everkept.core.times import Clock, format_iso
 from everkept.errors import EverkeptError, InvalidInput
 from everkept.transports.http_exchange import (
     ASGIApp,
@@ -29,52 +29,54 @@ from everkept.transports.http_exchange import (
     Receive,
     Refusal,
     Send,
-    account_in,
-    address_in,
-    answer,
-    for_reading,
-    refuse,
+    get_account,
+    get_client_address,
+    restrict_to_get,
+    send_answer,
+    send_refusal,
 )
 
-LARGEST = 128 * 1024  # bytes of a question
+MAX_BODY_BYTES = 128 * 1024  # bytes of a question
 DEFAULT_RESULTS = 10
-NO_PEER = "This is for the tokens of other servers; `everkept token --peer NAME` makes one."
+PEERS_ONLY_MESSAGE = (
+    "This is for the tokens of other servers; `everkept token --peer NAME` makes one."
+)
 
 JSON = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
 
-def peer_routes(
+def build_peer_routes(
     sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock
 ) -> dict[str, ASGIApp]:
     """By their paths; they stand behind the guard, which knows whose token it is."""
-    endpoint = _Endpoint(sharing, access_log, clock)
+    endpoint = _PeerEndpoint(sharing, access_log, clock)
     return {
-        SEARCH_PATH: _for_peers(endpoint.search),
-        INFO_PATH: _for_peers(for_reading(_info)),
+        SEARCH_PATH: _restrict_to_peers(endpoint.search),
+        INFO_PATH: _restrict_to_peers(restrict_to_get(_answer_info)),
     }
 
 
-def _for_peers(app: ASGIApp) -> ASGIApp:
+def _restrict_to_peers(app: ASGIApp) -> ASGIApp:
     """Owner and users have the protocol, in which more can be asked."""
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
-        account = account_in(scope)
+        account = get_account(scope)
         if account is None or not account.is_peer:
-            await refuse(send, Refusal(403, NO_PEER))
+            await send_refusal(send, Refusal(403, PEERS_ONLY_MESSAGE))
             return
-        with acting_as(account):
+        with act_as(account):
             await app(scope, receive, send)
 
     return guarded
 
 
-async def _info(_scope: Message, _receive: Receive, send: Send) -> None:
-    await answer(send, 200, _written({"name": "everkept", "version": __version__}))
+async def _answer_info(_scope: Message, _receive: Receive, send: Send) -> None:
+    await send_answer(send, 200, _encode_json({"name": "everkept", "version": __version__}))
 
 
-class _Endpoint:
+class _PeerEndpoint:
     def __init__(
         self, sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock
     ) -> None:
@@ -85,58 +87,60 @@ class _Endpoint:
     async def search(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             allowed = ((b"allow", b"POST"),)
-            await refuse(send, Refusal(405, f"{scope['method']} does nothing here.", allowed))
+            await send_refusal(send, Refusal(405, f"{scope['method']} does nothing here.", allowed))
             return
         try:
-            question = _question(await _body(receive))
+            question = _parse_question(await _read_body(receive))
         except InvalidInput as error:
-            await refuse(send, Refusal(400, str(error)))
+            await send_refusal(send, Refusal(400, str(error)))
             return
         try:
             found = await self._sharing().search(question)
-            await self._note(scope, question, found.results)
+            await self._log_access(scope, question, found.results)
         except EverkeptError as error:
             # Of a failure here nobody else needs to know more.
             log.warning("a peer was not answered: %s", error)
-            await refuse(send, Refusal(503, "Nothing can be searched at the moment."))
+            await send_refusal(send, Refusal(503, "Nothing can be searched at the moment."))
             return
-        await answer(send, 200, _written(_told(found)))
+        await send_answer(send, 200, _encode_json(_to_json(found)))
 
-    async def _note(self, scope: Message, question: PeerQuestion, results: list[Finding]) -> None:
+    async def _log_access(
+        self, scope: Message, question: PeerQuestion, results: list[SearchFinding]
+    ) -> None:
         """Before it is answered: what cannot be noted is not told."""
-        account = cast(Account, account_in(scope))
+        account = cast(Account, get_account(scope))
         projects = dict.fromkeys(each.project for each in results if each.project)
-        access = Access(
+        access = LoggedCall(
             call=uuid.uuid4().hex,
             at=self._clock(),
             user=account.name,
             is_peer=True,
             client="",
-            address=address_in(scope),
+            address=get_client_address(scope),
             what=SEARCH_PATH,
-            project=", ".join(projects)[:LONGEST] or None,
+            project=", ".join(projects)[:MAX_NAME_CHARACTERS] or None,
             length=len(question.query),
             outcome="ok",
             count=len(results),
-            ids=clipped_ids(each.id for each in results),
+            ids=clip_ids(each.id for each in results),
         )
         await asyncio.to_thread(self._log.write, access)
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise InvalidInput("The question ended too soon.")
         body += message.get("body", b"")
-        if len(body) > LARGEST:
-            raise InvalidInput(f"A question may have {LARGEST:,} bytes at most.")
+        if len(body) > MAX_BODY_BYTES:
+            raise InvalidInput(f"A question may have {MAX_BODY_BYTES:,} bytes at most.")
         if not message.get("more_body"):
             return bytes(body)
 
 
-def _question(body: bytes) -> PeerQuestion:
+def _parse_question(body: bytes) -> PeerQuestion:
     try:
         value: object = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -145,34 +149,36 @@ def _question(body: bytes) -> PeerQuestion:
         raise InvalidInput("A question is a JSON object.")
     asked = cast(JSON, value)
     version, query = asked.get("version"), asked.get("query")
-    if version != PROTOCOL:
-        raise InvalidInput(f"`version` must be {PROTOCOL}: this server knows no other.")
+    if version != PROTOCOL_VERSION:
+        raise InvalidInput(f"`version` must be {PROTOCOL_VERSION}: this server knows no other.")
     if not isinstance(query, str) or not query.strip():
         raise InvalidInput("`query` must be a text that is not blank.")
-    if len(query) > QUESTION_LIMIT:
-        raise InvalidInput(f"`query` may have {QUESTION_LIMIT:,} characters at most.")
+    if len(query) > MAX_QUESTION_CHARACTERS:
+        raise InvalidInput(f"`query` may have {MAX_QUESTION_CHARACTERS:,} characters at most.")
     readable = query.encode("utf-8", "replace").decode()
-    return PeerQuestion(readable, _types(asked.get("types")), _limit(asked.get("limit")))
+    return PeerQuestion(
+        readable, _parse_types(asked.get("types")), _parse_limit(asked.get("limit"))
+    )
 
 
-def _types(given: object) -> tuple[str, ...]:
+def _parse_types(given: object) -> tuple[str, ...]:
     if given is None:
         return ()
     listed = cast("list[object]", given) if isinstance(given, list) else [None]
-    if not listed or not all(each in TYPES for each in listed):
-        raise InvalidInput(f"`types` must list some of {', '.join(TYPES)}.")
+    if not listed or not all(each in RESULT_TYPES for each in listed):
+        raise InvalidInput(f"`types` must list some of {', '.join(RESULT_TYPES)}.")
     return tuple(dict.fromkeys(cast("list[str]", listed)))
 
 
-def _limit(given: object) -> int:
+def _parse_limit(given: object) -> int:
     if given is None:
         return DEFAULT_RESULTS
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_RESULTS:
-        raise InvalidInput(f"`limit` must be a number from 1 to {MOST_RESULTS}.")
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_RESULTS:
+        raise InvalidInput(f"`limit` must be a number from 1 to {MAX_RESULTS}.")
     return given
 
 
-def _told(found: Shared) -> JSON:
+def _to_json(found: SharedFindings) -> JSON:
     results = [
         {
             "id": each.id,
@@ -181,12 +187,12 @@ def _told(found: Shared) -> JSON:
             "score": each.score,
             "title": each.title,
             "project": each.project,
-            "at": None if each.at is None else iso(each.at),
+            "at": None if each.at is None else format_iso(each.at),
         }
         for each in found.results
     ]
-    return {"version": PROTOCOL, "results": results, "warnings": found.warnings}
+    return {"version": PROTOCOL_VERSION, "results": results, "warnings": found.warnings}
 
 
-def _written(value: JSON) -> bytes:
+def _encode_json(value: JSON) -> bytes:
     return json.dumps(value).encode("ascii")

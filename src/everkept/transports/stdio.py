@@ -20,37 +20,42 @@ from typing import Any, Protocol, cast
 
 from everkept.core.mcp import (
     HANDSHAKE_VERSIONS,
-    MESSAGE_LIMIT,
-    Lines,
-    Overlong,
+    MAX_MESSAGE_BYTES,
+    LineBuffer,
+    OverlongLine,
     encode_small,
-    id_in,
+    find_id,
 )
 from everkept.core.sessions import Session
-from everkept.first_answers import Kept, Start, packed, prune
-from everkept.transports.connection import JSON, TOOLS_CHANGED, Connection, on_signals
+from everkept.first_answers import CachedAnswers, ServerStart, encode_answers, prune
+from everkept.transports.connection import (
+    JSON,
+    TOOLS_CHANGED,
+    ClientConnection,
+    install_signal_handlers,
+)
 from everkept.transports.dispatch import (
     INVALID_REQUEST,
     PARSE_ERROR,
-    Answer,
     Dispatcher,
     ProtocolError,
     Reply,
     Request,
+    RequestResult,
 )
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20  # what Linux allows any user
-LAST = b"\n"  # the last line counts without its line break too
+LAST_LINE_BREAK = b"\n"  # the last line counts without its line break too
 
 log = logging.getLogger(__name__)
 
 
-class Writer(Protocol):
+class MessageWriter(Protocol):
     """Writes messages whole and in their order, without making the caller wait."""
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """How many messages the client has yet to read."""
         ...
 
@@ -78,13 +83,13 @@ def start_reading(read: int, deliver: Callable[[bytes], None], end: Callable[[],
             deliver(data)
         else:
             loop.remove_reader(read)
-            deliver(LAST)
+            deliver(LAST_LINE_BREAK)
             end()
 
     loop.add_reader(read, receive)
 
 
-def open_writer(written: int, on_gone: Callable[[], None]) -> Writer:
+def open_writer(written: int, on_gone: Callable[[], None]) -> MessageWriter:
     """Return a writer that calls `on_gone` when the client has closed its end."""
     # Programs that write to our standard error must not find it in another mode.
     if not _is_waitable(written) or os.path.sameopenfile(written, 2):
@@ -100,7 +105,7 @@ def _is_waitable(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _widen(written: int) -> None:
+def _widen_pipe(written: int) -> None:
     """Let a pipe hold a large answer whole, if the system can: the client reads it in one go."""
     if sys.platform == "linux":
         import fcntl
@@ -121,10 +126,10 @@ class _LoopWriter:
         self._drained = asyncio.Event()
         self._drained.set()
         os.set_blocking(written, False)
-        _widen(written)
+        _widen_pipe(written)
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         return len(self._pending)
 
     def put(self, data: bytes) -> None:
@@ -135,7 +140,7 @@ class _LoopWriter:
         elif rest := self._write(memoryview(data)):
             self._pending.append(rest)
             self._drained.clear()
-            self._loop.add_writer(self._written, self._go_on)
+            self._loop.add_writer(self._written, self._write_rest)
 
     async def close(self, seconds: float) -> None:
         try:
@@ -145,7 +150,7 @@ class _LoopWriter:
         self._forget()
         os.set_blocking(self._written, True)
 
-    def _go_on(self) -> None:
+    def _write_rest(self) -> None:
         rest = self._write(self._pending[0])
         if rest:
             self._pending[0] = rest
@@ -184,7 +189,7 @@ class _ThreadWriter:
         self._thread.start()
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         return self._pending.qsize()
 
     def put(self, data: bytes) -> None:
@@ -214,7 +219,7 @@ def _read_all(
     try:
         while data := _read(read):
             loop.call_soon_threadsafe(deliver, data)
-        loop.call_soon_threadsafe(deliver, LAST)
+        loop.call_soon_threadsafe(deliver, LAST_LINE_BREAK)
         loop.call_soon_threadsafe(end)
     except RuntimeError:
         log.debug("the server ended while its input was read")
@@ -229,15 +234,19 @@ def _read(read: int) -> bytes:
         return b""
 
 
-GRACE = 0.4  # seconds that calls under way get when we are told to stop
-LAST_CALLS = 5.0  # seconds for calls under way when the input has ended: the client still reads
-LAST_WORDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
+GRACE_SECONDS = 0.4  # seconds that calls under way get when we are told to stop
+LAST_CALLS_SECONDS = (
+    5.0  # seconds for calls under way when the input has ended: the client still reads
+)
+LAST_WRITE_SECONDS = (
+    0.1  # seconds for those that were cancelled, and for what is still to be written
+)
 
-PROGRESS = "notifications/progress"
-MOST_WAITING = 100  # messages to the client before progress is left out
+PROGRESS_METHOD = "notifications/progress"
+MAX_PENDING_MESSAGES = 100  # messages to the client before progress is left out
 
 
-def claim_wire() -> tuple[int, int]:
+def claim_stdio() -> tuple[int, int]:
     """Keeps the wire for ourselves: a stray print goes to stderr, a child reads nothing."""
     written, read = os.dup(1), os.dup(0)
     os.dup2(2, 1)
@@ -249,31 +258,31 @@ def claim_wire() -> tuple[int, int]:
 
 
 async def serve_stdio(
-    dispatcher: Dispatcher, read: int, written: int, start: "Start | None" = None
+    dispatcher: Dispatcher, read: int, written: int, start: "ServerStart | None" = None
 ) -> None:
     """Serves one client until its input ends or a signal comes.
 
     `start` has the requests that were answered before, and the input that followed them.
     """
-    await _Exchange(dispatcher, written).run(read, start)
+    await _StdioServer(dispatcher, written).run(read, start)
 
 
-class _Exchange:
+class _StdioServer:
     def __init__(self, dispatcher: Dispatcher, written: int) -> None:
         self._dispatcher = dispatcher
-        self._connection = Connection(Session())
+        self._connection = ClientConnection(Session())
         self._running: dict[str | int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # those too that were canceled
         self._stop = asyncio.Event()
-        self._writer = open_writer(written, self._hurry)
+        self._writer = open_writer(written, self._stop_soon)
 
-    async def run(self, read: int, start: "Start | None" = None) -> None:
-        on_signals(asyncio.get_running_loop(), self._hurry)
-        lines = Lines(MESSAGE_LIMIT)
+    async def run(self, read: int, start: "ServerStart | None" = None) -> None:
+        install_signal_handlers(asyncio.get_running_loop(), self._stop_soon)
+        lines = LineBuffer(MAX_MESSAGE_BYTES)
 
         def deliver(data: bytes) -> None:
             for line in lines.feed(data):
-                self._on_line(line)
+                self._handle_line(line)
 
         if start is not None:
             for message in start.answered:
@@ -282,12 +291,12 @@ class _Exchange:
         start_reading(read, deliver, self._stop.set)
         await self._stop.wait()
         await self._finish()
-        await self._writer.close(LAST_WORDS)
+        await self._writer.close(LAST_WRITE_SECONDS)
 
-    def _on_line(self, line: bytes | Overlong) -> None:
-        if isinstance(line, Overlong):
-            reason = f"A message may have {MESSAGE_LIMIT:,} bytes at most."
-            self._send_error(id_in(line.head, line.tail), INVALID_REQUEST, reason)
+    def _handle_line(self, line: bytes | OverlongLine) -> None:
+        if isinstance(line, OverlongLine):
+            reason = f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most."
+            self._send_error(find_id(line.head, line.tail), INVALID_REQUEST, reason)
             return
         if not line.strip():
             return
@@ -299,11 +308,11 @@ class _Exchange:
         if isinstance(message, list):
             # Batches existed in one revision; their members are answered one by one.
             for member in cast(list[Any], message):
-                self._on_message(member)
+                self._handle_message(member)
         else:
-            self._on_message(message)
+            self._handle_message(message)
 
-    def _on_message(self, message: Any) -> None:
+    def _handle_message(self, message: Any) -> None:
         if not isinstance(message, dict):
             self._send_error(None, INVALID_REQUEST, "A message must be an object.")
             return
@@ -316,26 +325,26 @@ class _Exchange:
         elif not isinstance(params, dict):
             self._send_error(request_id, INVALID_REQUEST, "`params` must be an object.")
         elif "id" not in message:
-            self._on_notification(method, cast(JSON, params))
+            self._handle_notification(method, cast(JSON, params))
         elif isinstance(request_id, bool) or not isinstance(request_id, str | int):
             self._send_error(None, INVALID_REQUEST, "`id` must be a string or a whole number.")
         elif request_id in self._running:
             self._send_error(request_id, INVALID_REQUEST, "A request with this `id` is running.")
         else:
-            task = _start(self._answer(request_id, method, cast(JSON, params)))
+            task = _start_task(self._answer(request_id, method, cast(JSON, params)))
             if not task.done():
                 self._running[request_id] = task
                 self._tasks.add(task)
-                task.add_done_callback(lambda _: self._end(request_id, task))
+                task.add_done_callback(lambda _: self._forget_task(request_id, task))
 
-    def _on_notification(self, method: str, params: JSON) -> None:
+    def _handle_notification(self, method: str, params: JSON) -> None:
         if method == "notifications/cancelled":
             cancelled = params.get("requestId")
             task = self._running.pop(cancelled, None) if isinstance(cancelled, str | int) else None
             if task is not None:
                 task.cancel()
 
-    def _end(self, request_id: str | int, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, request_id: str | int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._running.get(request_id) is task:
             del self._running[request_id]
@@ -348,7 +357,7 @@ class _Exchange:
         else:
             self._put(answer.respond(request_id))
 
-    async def _handle(self, request_id: str | int, method: str, params: JSON) -> Answer:
+    async def _handle(self, request_id: str | int, method: str, params: JSON) -> RequestResult:
         return await self._dispatcher.handle(
             self._connection,
             request_id,
@@ -359,7 +368,7 @@ class _Exchange:
         )
 
     async def _notify(self, method: str, params: JSON) -> None:
-        if method == PROGRESS and self._writer.pending > MOST_WAITING:
+        if method == PROGRESS_METHOD and self._writer.pending_count > MAX_PENDING_MESSAGES:
             return  # the client is behind, and the next progress says more than this one
         try:
             self._put(encode_small({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -373,27 +382,27 @@ class _Exchange:
     def _put(self, message: bytes) -> None:
         self._writer.put(message + b"\n")
 
-    def _hurry(self) -> None:
+    def _stop_soon(self) -> None:
         """Stop for a signal, or a client that is gone: calls under way have little time."""
         self._stop.set()
-        asyncio.get_running_loop().call_later(GRACE, self._cancel)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cancel)
 
     async def _finish(self) -> None:
         """Let the calls under way end, then cancel them."""
         self._connection.close()
         self._dispatcher.close()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=LAST_CALLS)
+            await asyncio.wait(self._tasks, timeout=LAST_CALLS_SECONDS)
         if self._tasks:
             self._cancel()
-            await asyncio.wait(self._tasks, timeout=LAST_WORDS)
+            await asyncio.wait(self._tasks, timeout=LAST_WRITE_SECONDS)
 
     def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
 
-def _start(answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _start_task(answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Start the task immediately if Python can: an answer that waits for nothing is then given."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
@@ -408,24 +417,24 @@ CHECK_SECONDS = 0.5  # after the list was answered: the calls that follow it com
 DecisiveFiles = Callable[[], Iterable[str] | None]
 
 
-def check_answers(dispatcher: Dispatcher, start: Start, files: DecisiveFiles) -> None:
+def check_answers(dispatcher: Dispatcher, start: ServerStart, files: DecisiveFiles) -> None:
     """From now on keep first answers, and compare those that were given."""
-    check = _Check(dispatcher, start, files)
+    check = _AnswerCheck(dispatcher, start, files)
     dispatcher.methods |= {"initialize": check.initialize, "tools/list": check.list_tools}
 
 
-def keep(path: Path, answers: Kept, files: Iterable[str]) -> None:
+def save_answers(path: Path, answers: CachedAnswers, files: Iterable[str]) -> None:
     """Keep answers for the next start, which depend on these files; raise OSError if it cannot."""
     # Imported here: only a start whose answers are new needs it.
     from everkept.core import disk
 
     disk.make_folder(path.parent)
     prune(str(path.parent))
-    disk.replace(path, packed(answers, files), is_synced=False)
+    disk.replace(path, encode_answers(answers, files), is_synced=False)
 
 
-class _Check:
-    def __init__(self, dispatcher: Dispatcher, start: Start, files: DecisiveFiles) -> None:
+class _AnswerCheck:
+    def __init__(self, dispatcher: Dispatcher, start: ServerStart, files: DecisiveFiles) -> None:
         self._initialize = dispatcher.methods["initialize"]
         self._list_tools = dispatcher.methods["tools/list"]
         self._path = start.path
@@ -454,37 +463,37 @@ class _Check:
             return json.loads(kept.tools)
         result = await self._list_tools(request)
         if self._task is None:  # nothing was kept, or it was not used
-            asyncio.get_running_loop().call_soon(self._keep, self._answers(result))
+            asyncio.get_running_loop().call_soon(self._save_answers, self._build_answers(result))
         return result
 
-    async def _check(self, kept: Kept, request: Request) -> None:
+    async def _check(self, kept: CachedAnswers, request: Request) -> None:
         await asyncio.sleep(CHECK_SECONDS)
         while not request.connection.turns.is_idle:  # noqa: ASYNC110 - calls come and go
             await asyncio.sleep(CHECK_SECONDS)
         try:
-            real = self._answers(await self._list_tools(request))
+            real = self._build_answers(await self._list_tools(request))
         except Exception:  # whatever is wrong, the client must not keep the list
             log.exception("the list of tools from the last start is wrong")
             self._forget()
         else:
             if (real.handshake, real.tools) == (kept.handshake, kept.tools):
                 return
-            self._keep(real)
+            self._save_answers(real)
             if real.tools == kept.tools:
                 return
         await request.announce(TOOLS_CHANGED, {})
 
-    def _answers(self, listed: Reply) -> Kept:
+    def _build_answers(self, listed: Reply) -> CachedAnswers:
         tools = encode_small(cast(JSON, listed))
-        return Kept(list(HANDSHAKE_VERSIONS), self._handshake, tools, self._flags)
+        return CachedAnswers(list(HANDSHAKE_VERSIONS), self._handshake, tools, self._flags)
 
-    def _keep(self, answers: Kept) -> None:
+    def _save_answers(self, answers: CachedAnswers) -> None:
         files = self._files()
         if files is None or self._path is None:
             self._forget()
             return
         try:
-            keep(Path(self._path), answers, files)
+            save_answers(Path(self._path), answers, files)
         except OSError as error:
             log.debug("cannot keep the first answers for the next start: %s", error)
 

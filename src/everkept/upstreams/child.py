@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from everkept.core.mcp import Launch, Lines, Overlong
-from everkept.errors import UpstreamUnavailable, visible
-from everkept.upstreams.link import Hide, filled
-from everkept.upstreams.process_group import Pack, Process, fresh_pack
+from everkept.core.mcp import LineBuffer, OverlongLine, UpstreamProgram
+from everkept.errors import UpstreamUnavailable, escape_name
+from everkept.upstreams.link import Mask, fill_variables
+from everkept.upstreams.process_group import ChildProcess, ProcessGroup, open_process_group
 from everkept.values import Value
 
 # What the official clients let a server inherit: enough to run, and no secrets.
-INHERITED = (
+INHERITED_VARIABLES = (
     (
         "APPDATA",
         "HOMEDRIVE",
@@ -37,14 +37,14 @@ INHERITED = (
     else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )
 
-_ROOT = Path(sys.executable).anchor
-_HINT_FOR_LINE = (
+_ROOT_FOLDER = Path(sys.executable).anchor
+_COMMAND_LINE_HINT = (
     "`command` is the program alone: what follows its name belongs into `args`, one by one."
 )
 _PATHEXT = ".COM;.EXE;.BAT;.CMD"
 
 
-class Program(Value):
+class ProgramStart(Value):
     """Everything that the system wants to know of it."""
 
     command: tuple[str, ...]
@@ -52,10 +52,12 @@ class Program(Value):
     folder: str
 
 
-def program(upstream: str, launch: Launch, environment: Mapping[str, str]) -> Program:
+def resolve_program(
+    upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]
+) -> ProgramStart:
     """Raises UpstreamUnavailable where the program, its folder or a variable is not there."""
-    given = _environment(upstream, launch, environment)
-    folder = Path(launch.cwd or _home(environment))
+    given = _build_environment(upstream, launch, environment)
+    folder = Path(launch.cwd or _find_home(environment))
     if not (folder.is_absolute() and folder.is_dir()):
         raise UpstreamUnavailable(
             upstream,
@@ -63,33 +65,37 @@ def program(upstream: str, launch: Launch, environment: Mapping[str, str]) -> Pr
             hint="Make it, or correct `cwd`.",
             retry_possible=False,
         )
-    executable = _executable(upstream, launch.command, folder, given)
-    return Program((executable, *launch.args), given, str(folder))
+    executable = _resolve_executable(upstream, launch.command, folder, given)
+    return ProgramStart((executable, *launch.args), given, str(folder))
 
 
-def _home(environment: Mapping[str, str]) -> str:
+def _find_home(environment: Mapping[str, str]) -> str:
     home = Path(environment.get("USERPROFILE" if sys.platform == "win32" else "HOME", ""))
-    return str(home) if home.is_absolute() and home.is_dir() else _ROOT
+    return str(home) if home.is_absolute() and home.is_dir() else _ROOT_FOLDER
 
 
-def _environment(upstream: str, launch: Launch, environment: Mapping[str, str]) -> dict[str, str]:
+def _build_environment(
+    upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]
+) -> dict[str, str]:
     inherited = {
         name: environment[name]
-        for name in INHERITED
+        for name in INHERITED_VARIABLES
         # A function of a shell is code that the next shell would run.
         if name in environment and not environment[name].startswith("()")
     }
-    named = filled(launch.env, environment, upstream)
+    named = fill_variables(launch.env, environment, upstream)
     if sys.platform == "win32":  # `Path` and `PATH` are one
         named = {name.upper(): value for name, value in named.items()}
     return inherited | named
 
 
-def _executable(upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]) -> str:
+def _resolve_executable(
+    upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]
+) -> str:
     has_folder = Path(wanted).name != wanted
     # With a folder in its name it lies where the program will be, not where we are.
-    places = [folder] if has_folder else _folders(environment)
-    if found := _runnable(places, wanted, environment):
+    places = [folder] if has_folder else _list_path_folders(environment)
+    if found := _find_runnable(places, wanted, environment):
         return found
     if has_folder and (folder / wanted).is_file():
         raise UpstreamUnavailable(
@@ -101,38 +107,38 @@ def _executable(upstream: str, wanted: str, folder: Path, environment: Mapping[s
     looked = "" if has_folder else " in the folders of PATH"
     raise UpstreamUnavailable(
         upstream,
-        f"cannot be started: there is no program {_named(wanted)}{looked}.",
-        hint=_HINT_FOR_LINE
+        f"cannot be started: there is no program {_format_program(wanted)}{looked}.",
+        hint=_COMMAND_LINE_HINT
         if " " in wanted
         else "Install it, or give its whole path as `command`.",
         retry_possible=False,
     )
 
 
-def _named(wanted: str) -> str:
+def _format_program(wanted: str) -> str:
     """What was given as a program; a whole line may hold a key."""
-    from everkept.core.secrets import masked
+    from everkept.core.secrets import mask_text
 
-    return f'"{masked(wanted)[0]}"' if " " in wanted else wanted
+    return f'"{mask_text(wanted)[0]}"' if " " in wanted else wanted
 
 
-def _folders(environment: Mapping[str, str]) -> list[Path]:
+def _list_path_folders(environment: Mapping[str, str]) -> list[Path]:
     """Those of PATH. Windows, and every relative entry, would have it looked for where we are,
     and that may be a stranger's folder."""
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return [Path(entry) for entry in entries if Path(entry).is_absolute()]
 
 
-def _runnable(places: list[Path], name: str, environment: Mapping[str, str]) -> str | None:
+def _find_runnable(places: list[Path], name: str, environment: Mapping[str, str]) -> str | None:
     for place in places:
-        for ending in _endings(name, environment):
+        for ending in _list_endings(name, environment):
             path = place / (name + ending)
             if path.is_file() and os.access(path, os.X_OK):
                 return str(path)
     return None
 
 
-def _endings(name: str, environment: Mapping[str, str]) -> list[str]:
+def _list_endings(name: str, environment: Mapping[str, str]) -> list[str]:
     """What is put after a name: on Windows a program is known by how its file's name ends."""
     if sys.platform != "win32":
         return [""]
@@ -140,23 +146,23 @@ def _endings(name: str, environment: Mapping[str, str]) -> list[str]:
     return [""] if name.lower().endswith(tuple(e.lower() for e in known)) else known
 
 
-LOGGED = 500  # characters of one line
-MOST_LINES = 50  # in the log, within PERIOD
-PERIOD = 1.0  # seconds
+LOGGED_CHARACTERS = 500  # characters of one line
+MAX_LOGGED_LINES = 50  # in the log, within PERIOD
+LOG_PERIOD_SECONDS = 1.0  # seconds
 
-_LOOKED_AT = LOGGED * 8  # bytes of one line
+_LINE_BYTES = LOGGED_CHARACTERS * 8  # bytes of one line
 _LAST_LINES = 3  # for the reason why it ended, or was not ready
 
 log = logging.getLogger(__name__)
 
 
-class Remarks:
+class StderrLog:
     """Takes the bytes that one program writes to its standard error, and lines of its output."""
 
-    def __init__(self, name: str, hide: Hide) -> None:
+    def __init__(self, name: str, hide: Mask) -> None:
         self._name = name
         self._hide = hide
-        self._lines = Lines(_LOOKED_AT)
+        self._lines = LineBuffer(_LINE_BYTES)
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._has_strayed = False
         self._logged = 0  # within the period that runs
@@ -165,72 +171,76 @@ class Remarks:
 
     def feed(self, data: bytes) -> None:
         for line in self._lines.feed(data):
-            self._add(line.head if isinstance(line, Overlong) else line)
+            self._add(line.head if isinstance(line, OverlongLine) else line)
 
     def finish(self) -> None:
         """There is no more to come."""
         self.feed(b"\n")
         if self._period is not None:
             self._period.cancel()
-            self._next_period()
+            self._start_period()
 
-    def stray(self, line: bytes) -> None:
+    def add_stray_line(self, line: bytes) -> None:
         """A line of its output, where nothing but messages belongs."""
         self._last.append(line)
         if not self._has_strayed:  # once: a server that logs to its output would fill our log
             self._has_strayed = True
-            shown = self._shown(line)
+            shown = self._mask_line(line)
             log.warning("%s writes what is no message, and it is ignored: %s", self._name, shown)
 
-    def last(self, output: bytes = b"") -> str:
+    def format_last_lines(self, output: bytes = b"") -> str:
         """What it wrote at last, lines without an end too: that of its output is given."""
-        begun = (line for line in (self._lines.rest(), output) if line.strip())
-        return " / ".join(map(self._shown, [*self._last, *begun][-_LAST_LINES:]))
+        begun = (line for line in (self._lines.get_rest(), output) if line.strip())
+        return " / ".join(map(self._mask_line, [*self._last, *begun][-_LAST_LINES:]))
 
     def _add(self, line: bytes) -> None:
         if not line.strip():
             return
         self._last.append(line)
         if self._period is None:
-            self._period = asyncio.get_running_loop().call_later(PERIOD, self._next_period)
-        if self._logged < MOST_LINES:
+            self._period = asyncio.get_running_loop().call_later(
+                LOG_PERIOD_SECONDS, self._start_period
+            )
+        if self._logged < MAX_LOGGED_LINES:
             self._logged += 1
-            log.info("%s: %s", self._name, self._shown(line))
+            log.info("%s: %s", self._name, self._mask_line(line))
         else:
             self._left_out += 1
 
-    def _next_period(self) -> None:
+    def _start_period(self) -> None:
         if self._left_out:
             log.info("%s: %d more lines within a second are left out", self._name, self._left_out)
         self._logged = self._left_out = 0
         self._period = None
 
-    def _shown(self, line: bytes) -> str:
+    def _mask_line(self, line: bytes) -> str:
         # Masked before it is cut: half a secret looks like none.
-        return visible(self._hide(line[:_LOOKED_AT].decode("utf-8", "replace").rstrip())[:LOGGED])
+        return escape_name(
+            self._hide(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())[:LOGGED_CHARACTERS]
+        )
 
 
 # Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
-GOODBYE, ASKED, KILLED = 1.0, 0.5, 1.0
-LAST_NEWS = 0.5  # seconds for what a program has written before it ended
+INPUT_END_SECONDS, TERMINATE_SECONDS, KILL_SECONDS = 1.0, 0.5, 1.0
+LAST_OUTPUT_SECONDS = 0.5  # seconds for what a program has written before it ended
 
 _OUTPUT, _ERRORS = 1, 2
-_FULL = 1024 * 1024  # bytes that a program has not read yet
-_POLL = 0.02  # seconds
+_MAX_UNREAD_BYTES = 1024 * 1024  # bytes that a program has not read yet
+_POLL_SECONDS = 0.02  # seconds
 
-OnLine = Callable[[bytes | Overlong], None]
+OnLine = Callable[[bytes | OverlongLine], None]
 
 
-class Child(Process):
+class ChildProgram(ChildProcess):
     """One program. `ended` tells why it is of no use any more, as the end of a sentence."""
 
-    def __init__(self, name: str, limit: int, remarks: Remarks) -> None:
+    def __init__(self, name: str, limit: int, remarks: StderrLog) -> None:
         super().__init__()
         self.name = name
         self.on_line: OnLine = lambda line: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.stirred = asyncio.Event()  # by anything that it writes
-        self._output = Lines(limit)
+        self._output = LineBuffer(limit)
         self._remarks = remarks
         self._open_pipes = {_OUTPUT, _ERRORS}
         self._may_write = asyncio.Event()
@@ -238,38 +248,41 @@ class Child(Process):
 
     def write(self, line: bytes) -> None:
         """Sends a line, without waiting for the program to read it."""
-        if self._input is not None and not self._input.is_closing():
-            self._input.write(line)
+        if self._input_pipe is not None and not self._input_pipe.is_closing():
+            self._input_pipe.write(line)
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Waits until the program has read most of what it was sent, or is of no use."""
         while not self._may_write.is_set():
             await self._may_write.wait()
 
     @property
-    def deafness(self) -> str | None:
+    def closed_reason(self) -> str | None:
         """Why what is sent now will have no answer; None where it may. Its end takes longer to be
         known: it may have left a last word."""
-        can_hear = self._input is not None and not self._input.is_closing()
+        can_hear = self._input_pipe is not None and not self._input_pipe.is_closing()
         is_there = can_hear and _OUTPUT in self._open_pipes and not self.exited.is_set()
-        return None if is_there else self._reason()
+        return None if is_there else self._format_reason()
 
     @property
     def is_full(self) -> bool:
         """Whether so much waits for it that it had better get nothing it can do without."""
-        return self._input is not None and self._input.get_write_buffer_size() > _FULL
+        return (
+            self._input_pipe is not None
+            and self._input_pipe.get_write_buffer_size() > _MAX_UNREAD_BYTES
+        )
 
     def close_input(self) -> None:
-        if self._input is not None:
-            self._input.close()
+        if self._input_pipe is not None:
+            self._input_pipe.close()
 
     @property
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """What it wrote last that is no message, also where the line has no end: a question that
         nobody will answer."""
-        begun = self._output.rest().lstrip()
+        begun = self._output.get_rest().lstrip()
         is_message = begun.startswith((b"{", b"["))  # half of one is nobody's to read
-        return self._remarks.last(b"" if is_message else begun)
+        return self._remarks.format_last_lines(b"" if is_message else begun)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.stirred.set()
@@ -283,7 +296,7 @@ class Child(Process):
         self._open_pipes.discard(fd)
         if fd == _ERRORS:
             self._remarks.finish()
-            self._finish_if_all_is_said()
+            self._finish_if_complete()
         else:
             self._finish_soon()
 
@@ -299,10 +312,10 @@ class Child(Process):
 
     def _finish_soon(self) -> None:
         # What it has started itself may hold its pipes for ever.
-        if not self._finish_if_all_is_said():
-            asyncio.get_running_loop().call_later(LAST_NEWS, self._finish)
+        if not self._finish_if_complete():
+            asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self._finish)
 
-    def _finish_if_all_is_said(self) -> bool:
+    def _finish_if_complete(self) -> bool:
         is_over = self.exited.is_set() and not self._open_pipes
         if is_over:
             self._finish()
@@ -310,27 +323,27 @@ class Child(Process):
 
     def _finish(self) -> None:
         if not self.ended.done():
-            self.ended.set_result(self._reason())
+            self.ended.set_result(self._format_reason())
             self._may_write.set()
 
-    def _reason(self) -> str:
-        if self._status is None:
+    def _format_reason(self) -> str:
+        if self._exit_status is None:
             how = "closed its input or output"
-        elif self._status < 0:
-            how = f"was ended by {_signal_name(-self._status)}"
+        elif self._exit_status < 0:
+            how = f"was ended by {_format_signal(-self._exit_status)}"
         else:
-            how = f"ended with status {self._status}"
-        said = self.last_words
+            how = f"ended with status {self._exit_status}"
+        said = self.last_output
         return f"{how}: {said}" if said else how
 
 
 @asynccontextmanager
-async def running(child: Child, program: Program) -> AsyncGenerator[None, None]:
+async def run_program(child: ChildProgram, program: ProgramStart) -> AsyncGenerator[None, None]:
     """The program runs for as long as the block lasts, and what it starts itself ends with it.
 
     Its end takes a few seconds at most, whatever it does.
     """
-    async with fresh_pack() as pack:
+    async with open_process_group() as pack:
         try:
             await _start(child, program, pack)
             yield
@@ -340,10 +353,10 @@ async def running(child: Child, program: Program) -> AsyncGenerator[None, None]:
                     await _end(child, pack)
                 finally:  # also where its end was cut short
                     pack.kill()
-                    child.let_go()
+                    child.release()
 
 
-async def _start(child: Child, program: Program, pack: Pack) -> None:
+async def _start(child: ChildProgram, program: ProgramStart, pack: ProcessGroup) -> None:
     try:
         await child.start(
             *program.command,
@@ -367,30 +380,30 @@ async def _start(child: Child, program: Program, pack: Pack) -> None:
             pack.add(child.pid)
 
 
-async def _end(child: Child, pack: Pack) -> None:
+async def _end(child: ChildProgram, pack: ProcessGroup) -> None:
     child.close_input()
     # Whoever outlived the program itself does not read its input.
-    if not await _is_gone(child, pack, 0.0 if child.exited.is_set() else GOODBYE):
+    if not await _wait_gone(child, pack, 0.0 if child.exited.is_set() else INPUT_END_SECONDS):
         pack.terminate()
-        if not await _is_gone(child, pack, ASKED):
+        if not await _wait_gone(child, pack, TERMINATE_SECONDS):
             pack.kill()
             with suppress(TimeoutError):
-                async with asyncio.timeout(KILLED):
+                async with asyncio.timeout(KILL_SECONDS):
                     await child.exited.wait()
 
 
-async def _is_gone(child: Child, pack: Pack, seconds: float) -> bool:
+async def _wait_gone(child: ChildProgram, pack: ProcessGroup, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await child.exited.wait()
             while not pack.is_empty():  # noqa: ASYNC110 - the system tells of our own child alone
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         return False
     return True
 
 
-def _signal_name(number: int) -> str:
+def _format_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -7,41 +7,43 @@ from contextlib import asynccontextmanager
 from itertools import chain, count, repeat
 from typing import Any, cast
 
-from everkept.core.mcp import JSON, STATELESS_VERSION, Endpoint, Reach
+from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint, UpstreamSettings
 from everkept.core.sessions import Report
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http_target import StatelessHeaders, Target, target_of
+from everkept.upstreams.http_target import HttpTarget, StatelessHeaders, build_target
 from everkept.upstreams.http_wire import (
     BAD_REQUEST,
-    FAILED,
     FORBIDDEN,
+    SERVER_ERROR,
     UNAUTHORIZED,
-    Fault,
-    Kind,
+    FaultKind,
+    HttpFault,
+    HttpWire,
     NoAnswer,
-    Post,
-    Wire,
+    PostCall,
 )
 from everkept.upstreams.link import (
-    NOT_KNOWN,
-    Greeting,
-    Link,
+    EFFECT_UNKNOWN_HINT,
     LinkEnded,
     NotSent,
     Rpc,
-    answered,
+    ServerGreeting,
+    UpstreamLink,
+    build_stateless_meta,
+    get_result,
     greet,
-    result_of,
-    stateless_meta,
-    tells,
+    has_tool_notifications,
+    strip_stateless_fields,
 )
 
-DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
-CONFIRMATION = 5.0  # seconds to find out whether a server is still there
-MOMENT = 1.0  # seconds for other calls to find out the same
-LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening again; the last one repeats
-CALL, LISTEN = "tools/call", "subscriptions/listen"
-ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
+DISCOVERY_SECONDS = (
+    10.0  # seconds; a server of the older era may leave the question without an answer
+)
+CONFIRMATION_SECONDS = 5.0  # seconds to find out whether a server is still there
+OTHER_CALLS_SECONDS = 1.0  # seconds for other calls to find out the same
+LISTEN_PAUSE_SECONDS = (1.0, 5.0, 30.0)  # seconds before listening again; the last one repeats
+CALL_METHOD, LISTEN_METHOD = "tools/call", "subscriptions/listen"
+ANSWERED_KINDS = (FaultKind.REFUSED, FaultKind.UNCLEAR, FaultKind.UNREADABLE)
 HEADER_MISMATCH = -32020
 MAX_TASKS = 1000  # beside the calls
 MAX_PAGES = 100  # of tools/list, when it is read for its headers
@@ -51,11 +53,11 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def connect_http(
-    reach: Reach, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
-) -> AsyncGenerator[Link, None]:
+    reach: UpstreamSettings, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
+) -> AsyncGenerator[UpstreamLink, None]:
     """A link.Connect for an Endpoint. It reads these of `environment`: variables that headers
     name, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, and SSL_CERT_FILE."""
-    target = target_of(cast(Endpoint, reach.way), environment, reach.label)
+    target = build_target(cast(UpstreamEndpoint, reach.way), environment, reach.label)
     link = HttpLink(target, reach.connect_timeout, on_tools_changed)
     try:
         await link.open()
@@ -68,30 +70,30 @@ class HttpLink:
     """A link.Link."""
 
     def __init__(
-        self, target: Target, connect_seconds: float, on_tools_changed: Callable[[], None]
+        self, target: HttpTarget, connect_seconds: float, on_tools_changed: Callable[[], None]
     ) -> None:
         self._rpc = Rpc(on_tools_changed, self._reply)
-        self._wire = Wire(target, connect_seconds, self._rpc.handle, self._watch, self._start)
+        self._wire = HttpWire(target, connect_seconds, self._rpc.handle, self._watch, self._start)
         self._upstream = target.upstream
         self._tell = on_tools_changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count(1)
         self._is_stateless = False  # until the greeting says so
         self._stateless = StatelessHeaders(target.upstream)
-        self._open: set[Post] = set()
-        self._waiting: set[Post] = set()  # calls, and nothing that we ask for ourselves
+        self._open: set[PostCall] = set()
+        self._waiting: set[PostCall] = set()  # calls, and nothing that we ask for ourselves
         self._confirming = asyncio.Lock()
-        self._absent: Fault | None = None  # why the server cannot say anything by itself
+        self._absent: HttpFault | None = None  # why the server cannot say anything by itself
         self._reason = ""
         self._has_ended = asyncio.Event()
 
     async def open(self) -> None:
         """Greet the server; raise UpstreamUnavailable if it does not answer in kind."""
-        greeting = await self._greeted()
+        greeting = await self._greet()
         self._is_stateless = greeting.is_stateless
         if not self._is_stateless:
-            await self._wire.note({"method": "notifications/initialized"})
-            self._start(self._wire.hear())
+            await self._wire.notify({"method": "notifications/initialized"})
+            self._start(self._wire.listen())
         elif greeting.tells_of_changes:
             self._start(self._listen())
 
@@ -111,66 +113,72 @@ class HttpLink:
             self._reason = reason
             self._has_ended.set()
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         await self._has_ended.wait()
         return self._reason
 
     async def request(
         self, method: str, params: Mapping[str, Any], report: Report | None = None
     ) -> JSON:
-        post = self._post(method, params, report)
+        post = self._build_post(method, params, report)
         try:
             return await self._request(post)
         except UpstreamError as error:
             # With this status the server refused it unread.
-            if post.status != BAD_REQUEST or not await self._has_learned(method, error):
+            if post.status != BAD_REQUEST or not await self._learn_headers(method, error):
                 raise
-        return await self._request(self._post(method, params, report))
+        return await self._request(self._build_post(method, params, report))
 
     async def probe(self) -> None:
         try:
-            await self._send(self._post("server/discover" if self._is_stateless else "ping", {}))
+            await self._send(
+                self._build_post("server/discover" if self._is_stateless else "ping", {})
+            )
         except UpstreamError:
             return  # that is an answer too
         except NoAnswer as failed:
             fault = failed.fault
-            is_answer = fault.kind in ANSWERED and (fault.status or 0) < FAILED
+            is_answer = fault.kind in ANSWERED_KINDS and (fault.status or 0) < SERVER_ERROR
             if self._has_ended.is_set() or not is_answer:
                 self.end(fault.reason)
                 raise LinkEnded(self._reason) from None
 
-    async def _request(self, post: Post) -> JSON:
-        if post.method != LISTEN:
+    async def _request(self, post: PostCall) -> JSON:
+        if post.method != LISTEN_METHOD:
             self._waiting.add(post)
         try:
             result = await self._send(post)
         except NoAnswer as failed:
-            raise await self._failure(post, failed.fault) from None
+            raise await self._to_failure(post, failed.fault) from None
         finally:
             self._waiting.discard(post)
             self._leave_if_absent()
         if not self._is_stateless:
             return result
         listing = post.method == "tools/list"
-        return answered(self._stateless.learn(result) if listing else result, self._upstream)
+        return strip_stateless_fields(
+            self._stateless.learn(result) if listing else result, self._upstream
+        )
 
-    def _post(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> Post:
+    def _build_post(
+        self, method: str, params: Mapping[str, Any], report: Report | None = None
+    ) -> PostCall:
         """Raise InvalidInput for what cannot be sent."""
         headers: dict[str, str] = {}
         if self._is_stateless:
-            params = {**params, "_meta": {**(params.get("_meta") or {}), **stateless_meta()}}
+            params = {**params, "_meta": {**(params.get("_meta") or {}), **build_stateless_meta()}}
         if self._is_stateless or method == "server/discover":
-            headers = self._stateless.of(method, params)
-        return Post(next(self._ids), method, params, headers, report)
+            headers = self._stateless.build_headers(method, params)
+        return PostCall(next(self._ids), method, params, headers, report)
 
-    async def _send(self, post: Post) -> JSON:
+    async def _send(self, post: PostCall) -> JSON:
         """Return the result; raise NoAnswer if none came, of whatever kind."""
         if self._has_ended.is_set():
             raise NotSent(self._reason)
         self._open.add(post)
         try:
             async with post.scope:
-                answer = await self._exchanged(post)
+                answer = await self._exchange(post)
         except TimeoutError:
             raise (LinkEnded if post.is_sent else NotSent)(self._reason) from None
         except asyncio.CancelledError:
@@ -179,30 +187,30 @@ class HttpLink:
         finally:
             post.settled.set()
             self._open.discard(post)
-        return result_of(answer, self._upstream)
+        return get_result(answer, self._upstream)
 
-    async def _exchanged(self, post: Post) -> JSON:
+    async def _exchange(self, post: PostCall) -> JSON:
         if post.report is None:
             return await self._wire.exchange(post)
         self._rpc.calls[post.id] = post
         post.answer = asyncio.create_task(self._wire.exchange(post))
-        post.answer.add_done_callback(post.on_answer)
+        post.answer.add_done_callback(post.wake)
         try:
-            return await post.answered()
+            return await post.wait_answer()
         finally:
             del self._rpc.calls[post.id]
             post.answer.cancel()
 
-    def _abandon(self, post: Post) -> None:
+    def _abandon(self, post: PostCall) -> None:
         """Cancel the call at the server. In the stateless era the closed exchange says it."""
         if post.is_sent and self._wire.version:
             said = {"requestId": post.id, "reason": "not needed"}
-            self._start(self._wire.note({"method": "notifications/cancelled", "params": said}))
+            self._start(self._wire.notify({"method": "notifications/cancelled", "params": said}))
 
     def _reply(self, message: JSON) -> None:
         # A server that asks and asks, and is slow to read, gets no more answers.
         if len(self._tasks) < MAX_TASKS:
-            self._start(self._wire.note(message))
+            self._start(self._wire.notify(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside the calls, for as long as the connection is open."""
@@ -213,28 +221,28 @@ class HttpLink:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _failure(self, post: Post, fault: Fault) -> Exception:
+    async def _to_failure(self, post: PostCall, fault: HttpFault) -> Exception:
         """Return what the caller gets. If the server is gone, the call ends the connection, but
         not while another waits for an answer: that may be on its way."""
-        if fault.kind in ANSWERED:
-            return self._told(fault, post.method)
+        if fault.kind in ANSWERED_KINDS:
+            return self._to_upstream_error(fault, post.method)
         is_alone = await self._is_left_alone(post)
         match fault.kind:
-            case Kind.UNREACHED if is_alone:
+            case FaultKind.UNREACHED if is_alone:
                 self.end(fault.reason)
                 return NotSent(fault.reason)
-            case Kind.EXPIRED if is_alone or await self._is_gone():
+            case FaultKind.EXPIRED if is_alone or await self._is_gone():
                 self.end(fault.reason)
                 return NotSent(fault.reason)
-            case Kind.BROKEN if is_alone and await self._is_gone():
+            case FaultKind.BROKEN if is_alone and await self._is_gone():
                 return LinkEnded(fault.reason)
             case _:
-                return self._told(fault, post.method)
+                return self._to_upstream_error(fault, post.method)
 
-    async def _is_left_alone(self, post: Post) -> bool:
+    async def _is_left_alone(self, post: PostCall) -> bool:
         """Return whether no other call waits, or all of them end within a moment."""
         try:
-            async with asyncio.timeout(MOMENT):
+            async with asyncio.timeout(OTHER_CALLS_SECONDS):
                 while others := [
                     other for other in self._waiting - {post} if not other.settled.is_set()
                 ]:
@@ -246,7 +254,7 @@ class HttpLink:
     async def _is_gone(self) -> bool:
         """Return whether it was the server that broke, and not just this exchange."""
         try:
-            async with asyncio.timeout(CONFIRMATION), self._confirming:
+            async with asyncio.timeout(CONFIRMATION_SECONDS), self._confirming:
                 await self.probe()
         except LinkEnded:
             return True
@@ -254,7 +262,7 @@ class HttpLink:
             return False  # the next call will see
         return False
 
-    def _watch(self, absent: Fault | None) -> None:
+    def _watch(self, absent: HttpFault | None) -> None:
         self._absent = absent
         self._leave_if_absent()
 
@@ -264,23 +272,25 @@ class HttpLink:
         if self._absent is not None and not self._waiting:
             self.end(self._absent.reason)
 
-    def _told(self, fault: Fault, method: str) -> UpstreamUnavailable | UpstreamError:
-        if fault.kind is Kind.UNREADABLE:
+    def _to_upstream_error(
+        self, fault: HttpFault, method: str
+    ) -> UpstreamUnavailable | UpstreamError:
+        if fault.kind is FaultKind.UNREADABLE:
             return UpstreamError(f"{self._upstream} {fault.reason}.", upstream=self._upstream)
         facts = {} if fault.status is None else {"status": fault.status}
-        is_open = fault.is_open and method == CALL
+        is_open = fault.is_open and method == CALL_METHOD
         return UpstreamUnavailable(
             self._upstream,
             f"{fault.reason}.",
-            hint=NOT_KNOWN if is_open else fault.hint,
+            hint=EFFECT_UNKNOWN_HINT if is_open else fault.hint,
             retry_possible=fault.may_pass and not is_open,
             **facts,
         )
 
-    async def _has_learned(self, method: str, error: UpstreamError) -> bool:
+    async def _learn_headers(self, method: str, error: UpstreamError) -> bool:
         """List the tools if a call lacked headers that only a listing names."""
         is_headers = error.facts.get("upstream_code") == HEADER_MISMATCH
-        if not (is_headers and method == CALL and self._is_stateless):
+        if not (is_headers and method == CALL_METHOD and self._is_stateless):
             return False
         params: JSON = {}
         for _ in range(MAX_PAGES):
@@ -290,11 +300,11 @@ class HttpLink:
             params = {"cursor": cursor}
         return False
 
-    async def _greeted(self) -> Greeting:
+    async def _greet(self) -> ServerGreeting:
         """Ask in the way that needs no session first."""
         try:
-            async with asyncio.timeout(DISCOVERY):
-                found = await self._ask("server/discover", {"_meta": stateless_meta()})
+            async with asyncio.timeout(DISCOVERY_SECONDS):
+                found = await self._ask("server/discover", {"_meta": build_stateless_meta()})
         except UpstreamUnavailable as error:
             if error.facts.get("status") in (None, UNAUTHORIZED, FORBIDDEN):
                 raise
@@ -303,18 +313,20 @@ class HttpLink:
         else:
             offered = found.get("supportedVersions")
             if isinstance(offered, list) and STATELESS_VERSION in cast(list[Any], offered):
-                return Greeting(is_stateless=True, tells_of_changes=tells(found))
+                return ServerGreeting(
+                    is_stateless=True, tells_of_changes=has_tool_notifications(found)
+                )
         # The word that ends a handshake is sent in `open`: what follows must not overtake it.
         return await greet(self._upstream, self._ask, lambda _method, _params: None)
 
     async def _ask(self, method: str, params: JSON) -> JSON:
         """Send a request of the greeting, whose failure does not end a connection yet."""
         try:
-            result = await self._send(self._post(method, params))
+            result = await self._send(self._build_post(method, params))
         except LinkEnded as gone:
             raise UpstreamUnavailable(self._upstream, f"{gone}.") from None
         except NoAnswer as failed:
-            raise self._told(failed.fault, method) from None
+            raise self._to_upstream_error(failed.fault, method) from None
         if method == "initialize":
             self._wire.version = str(result.get("protocolVersion", ""))
         return result
@@ -322,9 +334,9 @@ class HttpLink:
     async def _listen(self) -> None:
         """Subscribe to changes of the tools in the stateless era, as long as the server lets us."""
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
-        for pause in chain(LISTEN_PAUSES, repeat(LISTEN_PAUSES[-1])):
+        for pause in chain(LISTEN_PAUSE_SECONDS, repeat(LISTEN_PAUSE_SECONDS[-1])):
             try:
-                await self._request(self._post(LISTEN, wanted))
+                await self._request(self._build_post(LISTEN_METHOD, wanted))
             except UpstreamUnavailable as error:
                 log.debug("%s does not report changes: %s", self._upstream, error.message)
             except (UpstreamError, LinkEnded):

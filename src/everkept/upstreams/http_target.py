@@ -11,17 +11,17 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import httpx2
 
-from everkept.core.mcp import JSON, STATELESS_VERSION, Endpoint
+from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint
 from everkept.errors import InvalidInput, UpstreamUnavailable
-from everkept.upstreams.link import filled
+from everkept.upstreams.link import fill_variables
 from everkept.values import Value, field
 
-PORTS = {"http": 80, "https": 443}
-PROXIES = ("http", "https")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+PROXY_SCHEMES = ("http", "https")
 IDLE_SECONDS = 3.0  # servers close a connection after 5, and it must not be used just then
 
 
-class Target(Value):
+class HttpTarget(Value):
     """A server, ready to be spoken to. `shown` is for messages; address, headers and proxy may
     hold secrets."""
 
@@ -33,10 +33,12 @@ class Target(Value):
     certificates: str | None  # a file to trust in place of the system's
 
 
-def target_of(endpoint: Endpoint, environment: Mapping[str, str], upstream: str) -> Target:
+def build_target(
+    endpoint: UpstreamEndpoint, environment: Mapping[str, str], upstream: str
+) -> HttpTarget:
     """Raises UpstreamUnavailable where the address or a header cannot be used."""
-    parts = _split(endpoint.url, upstream)
-    headers = filled(endpoint.headers, environment, upstream)
+    parts = _split_url(endpoint.url, upstream)
+    headers = fill_variables(endpoint.headers, environment, upstream)
     for name, value in headers.items():
         # A secret read from a file often brings a line break along.
         headers[name] = value.strip()
@@ -48,23 +50,23 @@ def target_of(endpoint: Endpoint, environment: Mapping[str, str], upstream: str)
                 retry_possible=False,
             )
     if parts.username is not None and not any(name.lower() == "authorization" for name in headers):
-        headers["Authorization"] = _basic(parts.username, parts.password or "")
+        headers["Authorization"] = _format_basic_auth(parts.username, parts.password or "")
     place = parts.netloc.rpartition("@")[2]
-    proxy = proxy_for(parts.scheme, parts.hostname or "", parts.port, environment)
-    return Target(
+    proxy = find_proxy(parts.scheme, parts.hostname or "", parts.port, environment)
+    return HttpTarget(
         upstream=upstream,
         url=urlunsplit(parts._replace(netloc=place, fragment="")),
         headers=headers,
-        shown=place if proxy is None else f"{place} (by the proxy {_without_secrets(proxy)})",
+        shown=place if proxy is None else f"{place} (by the proxy {_get_proxy_host(proxy)})",
         proxy=proxy,
         certificates=environment.get("SSL_CERT_FILE") or None,
     )
 
 
-def _split(url: str, upstream: str) -> SplitResult:
+def _split_url(url: str, upstream: str) -> SplitResult:
     try:
         parts = urlsplit(url.strip())
-        is_usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
+        is_usable = parts.scheme in DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
         httpx2.URL(url.strip())  # it is more exact
     except (ValueError, httpx2.InvalidURL):
         is_usable, parts = False, urlsplit("")
@@ -78,31 +80,35 @@ def _split(url: str, upstream: str) -> SplitResult:
     return parts
 
 
-def _without_secrets(proxy: str) -> str:
+def _get_proxy_host(proxy: str) -> str:
     return proxy.partition("://")[2].rpartition("@")[2].partition("/")[0]
 
 
-def _basic(user: str, password: str) -> str:
+def _format_basic_auth(user: str, password: str) -> str:
     # In a header of its own it stays out of what libraries log about addresses.
     pair = f"{unquote(user)}:{unquote(password)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
-def proxy_for(
+def find_proxy(
     scheme: str, host: str, port: int | None, environment: Mapping[str, str]
 ) -> str | None:
     """The proxy that the usual variables name, or None. This machine is never reached by one."""
-    if _is_here(host) or _is_excepted(host, port or PORTS[scheme], _value("no_proxy", environment)):
+    if _is_local(host) or _is_excepted(
+        host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)
+    ):
         return None
-    proxy = _value(f"{scheme}_proxy", environment) or _value("all_proxy", environment)
+    proxy = _find_variable(f"{scheme}_proxy", environment) or _find_variable(
+        "all_proxy", environment
+    )
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
-def _value(name: str, environment: Mapping[str, str]) -> str | None:
+def _find_variable(name: str, environment: Mapping[str, str]) -> str | None:
     return environment.get(name) or environment.get(name.upper()) or None
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -113,17 +119,17 @@ def _is_here(host: str) -> bool:
 
 def _is_excepted(host: str, port: int, exceptions: str | None) -> bool:
     return any(
-        _excepts(entry.strip().lower(), host.lower(), port)
+        _is_match(entry.strip().lower(), host.lower(), port)
         for entry in (exceptions or "").split(",")
     )
 
 
-def _excepts(entry: str, host: str, port: int) -> bool:
+def _is_match(entry: str, host: str, port: int) -> bool:
     if not entry or entry == "*":
         return entry == "*"
     name, separator, digits = entry.rpartition(":")
     if separator and digits.isdecimal() and ":" not in name.strip("[]"):
-        return int(digits) == port and _excepts(name, host, port)
+        return int(digits) == port and _is_match(name, host, port)
     try:
         return ip_address(host) in ip_network(entry.strip("[]"), strict=False)
     except ValueError:
@@ -131,11 +137,11 @@ def _excepts(entry: str, host: str, port: int) -> bool:
         return host == name or host.endswith(f".{name}")
 
 
-def transport_to(target: Target) -> httpx2.AsyncHTTPTransport:
+def build_transport(target: HttpTarget) -> httpx2.AsyncHTTPTransport:
     """Raise UpstreamUnavailable for certificates or a proxy that cannot be used."""
     return httpx2.AsyncHTTPTransport(
-        verify=_trusted(target),
-        proxy=_proxy(target),
+        verify=_build_tls_context(target),
+        proxy=_build_proxy(target),
         # No most: a call must not wait until another one ends.
         limits=httpx2.Limits(
             max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
@@ -144,7 +150,7 @@ def transport_to(target: Target) -> httpx2.AsyncHTTPTransport:
     )
 
 
-def _trusted(target: Target) -> ssl.SSLContext:
+def _build_tls_context(target: HttpTarget) -> ssl.SSLContext:
     if target.certificates is None:
         return httpx2.create_ssl_context(trust_env=False)
     try:
@@ -159,13 +165,13 @@ def _trusted(target: Target) -> ssl.SSLContext:
         ) from error
 
 
-def _proxy(target: Target) -> httpx2.Proxy | None:
+def _build_proxy(target: HttpTarget) -> httpx2.Proxy | None:
     if target.proxy is None:
         return None
     wrong = "is no address"
     try:
         proxy = httpx2.Proxy(target.proxy)
-        if proxy.url.scheme in PROXIES:
+        if proxy.url.scheme in PROXY_SCHEMES:
             return proxy
         wrong = f"speaks {proxy.url.scheme}, which is not supported"
     except (ValueError, httpx2.InvalidURL):
@@ -178,18 +184,31 @@ def _proxy(target: Target) -> httpx2.Proxy | None:
     )
 
 
-VERSION = "mcp-protocol-version"
+VERSION_HEADER = "mcp-protocol-version"
 
-_NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by method
-_MARK = "x-mcp-header"  # in the schema of an argument: the name of its header
-_TYPES = ("string", "integer", "boolean")  # no number: not everyone writes a float in the same way
+_NAME_PARAMETERS = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+}  # by method
+_HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
+_HEADER_TYPES = (
+    "string",
+    "integer",
+    "boolean",
+)  # no number: not everyone writes a float in the same way
 _PLAIN = re.compile(r"[\x20-\x7E]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 
-_DATA = ("const", "default", "enum", "examples")  # keywords of a schema whose values are none
+_DATA_KEYWORDS = (
+    "const",
+    "default",
+    "enum",
+    "examples",
+)  # keywords of a schema whose values are none
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
 log = logging.getLogger(__name__)
 
@@ -199,21 +218,23 @@ class StatelessHeaders:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._wanted: dict[str, dict[Path, str]] = {}  # by tool: the header of each argument
+        self._wanted: dict[
+            str, dict[ArgumentPath, str]
+        ] = {}  # by tool: the header of each argument
 
-    def of(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    def build_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Raise InvalidInput for values that JSON has, and no header."""
-        headers = {VERSION: STATELESS_VERSION, "mcp-method": method}
-        named = params.get(_NAMES.get(method, ""))
+        headers = {VERSION_HEADER: STATELESS_VERSION, "mcp-method": method}
+        named = params.get(_NAME_PARAMETERS.get(method, ""))
         if not isinstance(named, str):
             return headers
         try:
-            headers["mcp-name"] = _encoded(named)
+            headers["mcp-name"] = _encode_value(named)
             for path, token in (
                 self._wanted.get(named, {}).items() if method == "tools/call" else ()
             ):
-                if (value := _written(params.get("arguments"), path)) is not None:
-                    headers[f"mcp-param-{token}"] = _encoded(value)
+                if (value := _format_argument(params.get("arguments"), path)) is not None:
+                    headers[f"mcp-param-{token}"] = _encode_value(value)
         except UnicodeEncodeError as error:
             raise InvalidInput(
                 f"The arguments cannot be sent: {self._upstream} wants one of them in a header, "
@@ -237,19 +258,19 @@ class StatelessHeaders:
             return True
         self._wanted.pop(name, None)
         try:
-            self._wanted[name] = _wanted(described.get("inputSchema"))
+            self._wanted[name] = _find_headers(described.get("inputSchema"))
         except ValueError as error:
             log.warning("%s: the tool %s is left out: %s", self._upstream, name, error)
             return False
         return True
 
 
-def _encoded(value: str) -> str:
+def _encode_value(value: str) -> str:
     is_plain = _PLAIN.fullmatch(value) and value == value.strip() and not _ENCODED.fullmatch(value)
     return value if is_plain else f"=?base64?{b64encode(value.encode()).decode()}?="
 
 
-def _written(arguments: Any, path: Path) -> str | None:
+def _format_argument(arguments: Any, path: ArgumentPath) -> str | None:
     """Return the argument as text; None if there is none, or no text for it."""
     value = arguments
     for key in path:
@@ -262,29 +283,31 @@ def _written(arguments: Any, path: Path) -> str | None:
         return None
 
 
-def _wanted(schema: Any) -> dict[Path, str]:
+def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
     """Return the header of each argument that has one; raise ValueError for what is forbidden."""
-    found: dict[Path, str] = {}
-    for path, described in _schemas(schema):
-        if _MARK not in described:
+    found: dict[ArgumentPath, str] = {}
+    for path, described in _walk_schemas(schema):
+        if _HEADER_ANNOTATION not in described:
             continue
-        token, kind = described[_MARK], described.get("type")
+        token, kind = described[_HEADER_ANNOTATION], described.get("type")
         where = ".".join(path or ())
         if not path:
-            raise ValueError(f"{_MARK} is not on an argument")
+            raise ValueError(f"{_HEADER_ANNOTATION} is not on an argument")
         if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-            raise ValueError(f"{_MARK} of {where!r} is not the name of a header")
-        if kind not in _TYPES:
-            raise ValueError(f"{where!r} has {_MARK}, and is not a {', '.join(_TYPES)}")
+            raise ValueError(f"{_HEADER_ANNOTATION} of {where!r} is not the name of a header")
+        if kind not in _HEADER_TYPES:
+            raise ValueError(
+                f"{where!r} has {_HEADER_ANNOTATION}, and is not a {', '.join(_HEADER_TYPES)}"
+            )
         if token.lower() in (other.lower() for other in found.values()):
-            raise ValueError(f"two arguments have the {_MARK} {token!r}")
+            raise ValueError(f"two arguments have the {_HEADER_ANNOTATION} {token!r}")
         found[path] = token
     return found
 
 
-def _schemas(root: Any) -> Iterator[tuple[Path | None, JSON]]:
+def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
     """Each schema inside a schema, with the path of the argument it describes, if any."""
-    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
     while waiting:
         path, node = waiting.pop()
         if not isinstance(node, dict):
@@ -295,6 +318,6 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, JSON]]:
             if keyword == "properties" and isinstance(value, dict):
                 for name, inner in cast(JSON, value).items():
                     waiting.append((None if path is None else (*path, name), inner))
-            elif keyword not in _DATA:
+            elif keyword not in _DATA_KEYWORDS:
                 inside = cast(list[Any], value) if isinstance(value, list) else [value]
                 waiting.extend((None, inner) for inner in inside)

@@ -17,7 +17,7 @@ _PIPES = (0, 1, 2)
 log = logging.getLogger(__name__)
 
 
-class Process(asyncio.SubprocessProtocol):
+class ChildProcess(asyncio.SubprocessProtocol):
     """One process, started once."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Process(asyncio.SubprocessProtocol):
 
     async def start(self, *command: str, **options: Any) -> None:
         """OSError or ValueError where it cannot be. Whoever is cancelled meanwhile may find that
-        it has begun: asyncio itself would let it go in its own way, see `let_go`."""
+        it has begun: asyncio itself would let it go in its own way, see `release`."""
         loop = asyncio.get_running_loop()
         starting = asyncio.create_task(loop.subprocess_exec(lambda: self, *command, **options))
         try:
@@ -37,7 +37,7 @@ class Process(asyncio.SubprocessProtocol):
             await asyncio.wait({starting})
             raise
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Closes its pipes now, and the rest once its end is known.
 
         A transport that is closed earlier asks the system for the status of the process, and takes
@@ -60,19 +60,19 @@ class Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self.exited.set()
         if self._is_let_go:
-            self.let_go()
+            self.release()
 
     @property
-    def _input(self) -> "WriteTransport | None":
+    def _input_pipe(self) -> "WriteTransport | None":
         pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
         return cast("WriteTransport | None", pipe)
 
     @property
-    def _status(self) -> int | None:
+    def _exit_status(self) -> int | None:
         return None if self._transport is None else self._transport.get_returncode()
 
 
-class Pack(Protocol):
+class ProcessGroup(Protocol):
     """Programs that end together."""
 
     @property
@@ -99,7 +99,7 @@ if sys.platform == "win32":
     import ctypes
 
     @asynccontextmanager
-    async def fresh_pack() -> AsyncGenerator[Pack, None]:
+    async def open_process_group() -> AsyncGenerator[ProcessGroup, None]:
         job = _Job()
         try:
             yield job
@@ -204,7 +204,7 @@ else:
     # Knows the group of the program, and hears who the program is: it may make a group of its own.
     # A second word says that all is over. Where its input ends instead we are gone: then the
     # program has lost its own input too, and gets a moment.
-    _WATCH = """
+    _WATCH_SCRIPT = """
     read -r program
     read -r gone && exit 0
     for signal in TERM KILL; do
@@ -213,33 +213,35 @@ else:
     done
     """
     # The first of the group leaves as soon as it is told to, or nobody is left to tell it.
-    _HOLD = "read -r gone"
-    _SHELL = "/bin/sh"
-    _WORDS, _NOTHING = 2, "-"  # how many the watchdog hears at most
-    _DISMISSAL = 1.0  # seconds for a shell to read one word
+    _HOLD_SCRIPT = "read -r gone"
+    _SHELL_PATH = "/bin/sh"
+    _MAX_WORDS, _EMPTY_WORD = 2, "-"  # how many the watchdog hears at most
+    _DISMISS_SECONDS = 1.0  # seconds for a shell to read one word
 
     @asynccontextmanager
-    async def fresh_pack() -> AsyncGenerator[Pack, None]:
+    async def open_process_group() -> AsyncGenerator[ProcessGroup, None]:
         # The group is there and watched before the program is: were the program to be named once
         # it runs, we could be killed before that.
-        async with _shell(_HOLD, process_group=0) as holder:
+        async with _open_shell(_HOLD_SCRIPT, process_group=0) as holder:
             if holder is None:
-                yield _Group(None, [])
+                yield _PosixGroup(None, [])
                 return
             # What ends our own group must not end the watchdog.
-            async with _shell(_WATCH, str(holder.pid), start_new_session=True) as watchdog:
-                yield _Group(holder.pid, [holder, *([watchdog] if watchdog else [])])
+            async with _open_shell(
+                _WATCH_SCRIPT, str(holder.pid), start_new_session=True
+            ) as watchdog:
+                yield _PosixGroup(holder.pid, [holder, *([watchdog] if watchdog else [])])
 
     @asynccontextmanager
-    async def _shell(
+    async def _open_shell(
         script: str, *arguments: str, **options: Any
-    ) -> "AsyncGenerator[_Shell | None, None]":
+    ) -> "AsyncGenerator[_WatchShell | None, None]":
         """A small program that lives until it is dismissed or we are gone; None without a shell."""
         heard, told = os.pipe()  # the second is ours alone: no program inherits it
-        shell = _Shell(told)
+        shell = _WatchShell(told)
         try:
             try:
-                is_running = await _is_started(shell, heard, script, *arguments, **options)
+                is_running = await _start_shell(shell, heard, script, *arguments, **options)
             finally:
                 os.close(heard)
             yield shell if is_running else None
@@ -249,12 +251,12 @@ else:
             finally:
                 os.close(told)
 
-    async def _is_started(
-        shell: "_Shell", heard: int, script: str, *arguments: str, **options: Any
+    async def _start_shell(
+        shell: "_WatchShell", heard: int, script: str, *arguments: str, **options: Any
     ) -> bool:
         try:
             await shell.start(
-                *(_SHELL, "-c", script, _SHELL, *arguments),
+                *(_SHELL_PATH, "-c", script, _SHELL_PATH, *arguments),
                 stdin=heard,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -266,38 +268,38 @@ else:
             log.warning(
                 "%s cannot be run (%s): should we be killed, a server that we have started and "
                 "that ignores the end of its input lives on",
-                _SHELL,
+                _SHELL_PATH,
                 error,
             )
             return False
         return True
 
-    class _Shell(Process):
+    class _WatchShell(ChildProcess):
         def __init__(self, told: int) -> None:
             super().__init__()
             self._told = told
 
-        def tell(self, word: str) -> None:
+        def send_word(self, word: str) -> None:
             with suppress(BrokenPipeError):  # it has ended
                 os.write(self._told, f"{word}\n".encode("ascii"))
 
         async def dismiss(self) -> None:
             if not self.pid:
                 return
-            for _ in range(_WORDS):
-                self.tell(_NOTHING)
+            for _ in range(_MAX_WORDS):
+                self.send_word(_EMPTY_WORD)
             try:
-                async with asyncio.timeout(_DISMISSAL):
+                async with asyncio.timeout(_DISMISS_SECONDS):
                     await self.exited.wait()
             except TimeoutError:
                 log.warning("a watchdog did not end when it was told to")
             finally:
-                self.let_go()
+                self.release()
 
-    class _Group:
+    class _PosixGroup:
         """The process group that the program is started in, and the one that it may make."""
 
-        def __init__(self, group: int | None, shells: "list[_Shell]") -> None:
+        def __init__(self, group: int | None, shells: "list[_WatchShell]") -> None:
             self._group = group
             self._ids = [] if group is None else [group]
             self._shells = shells
@@ -311,23 +313,23 @@ else:
         def add(self, pid: int) -> None:
             self._ids.append(pid)
             for shell in self._shells:
-                shell.tell(str(pid))
+                shell.send_word(str(pid))
 
         def terminate(self) -> None:
-            self._signal(signal.SIGTERM)
+            self._send_signal(signal.SIGTERM)
 
         def kill(self) -> None:
-            self._signal(signal.SIGKILL)
+            self._send_signal(signal.SIGKILL)
 
         def is_empty(self) -> bool:
-            return not self._signal(0)
+            return not self._send_signal(0)
 
-        def _signal(self, number: int) -> bool:
+        def _send_signal(self, number: int) -> bool:
             """Whether there was anybody to hear it."""
-            heard = [_is_signalled(group, number) for group in self._ids]
+            heard = [_signal_group(group, number) for group in self._ids]
             return any(heard)
 
-    def _is_signalled(group: int, number: int) -> bool:
+    def _signal_group(group: int, number: int) -> bool:
         try:
             os.killpg(group, number)
         except (ProcessLookupError, PermissionError):  # nobody, or none that still lives

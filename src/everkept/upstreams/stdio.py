@@ -6,40 +6,49 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, cast
 
-from everkept.core.mcp import JSON, MESSAGE_LIMIT, Launch, Overlong, Reach, id_in
+from everkept.core.mcp import (
+    JSON,
+    MAX_MESSAGE_BYTES,
+    OverlongLine,
+    UpstreamProgram,
+    UpstreamSettings,
+    find_id,
+)
 from everkept.core.sessions import Report
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.child import Child, Remarks, program, running
+from everkept.upstreams.child import ChildProgram, StderrLog, resolve_program, run_program
 from everkept.upstreams.link import (
-    Call,
-    Link,
     LinkEnded,
     NotSent,
     Rpc,
-    Unreadable,
-    answered,
+    UnreadableJson,
+    UpstreamCall,
+    UpstreamLink,
+    build_mask,
+    build_stateless_meta,
+    encode_message,
+    get_result,
     greet,
-    hiding,
-    number,
-    read,
-    result_of,
-    stateless_meta,
-    written,
+    parse_id,
+    parse_message,
+    strip_stateless_fields,
 )
 
 
 @asynccontextmanager
 async def connect_stdio(
-    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
-) -> AsyncGenerator[Link, None]:
+    reach: UpstreamSettings, environment: Mapping[str, str], tools_changed: Callable[[], None]
+) -> AsyncGenerator[UpstreamLink, None]:
     """A link.Connect for a Launch."""
     label = reach.label
-    remarks = Remarks(label, hiding(reach, environment))
-    child = Child(label, MESSAGE_LIMIT, remarks)
-    link = StdioLink(label, child, tools_changed, remarks.stray)
-    child.on_line = link.on_line
+    remarks = StderrLog(label, build_mask(reach, environment))
+    child = ChildProgram(label, MAX_MESSAGE_BYTES, remarks)
+    link = StdioLink(label, child, tools_changed, remarks.add_stray_line)
+    child.on_line = link.handle_line
     child.ended.add_done_callback(lambda ended: link.end(ended.result()))
-    async with running(child, program(label, cast(Launch, reach.way), environment)):
+    async with run_program(
+        child, resolve_program(label, cast(UpstreamProgram, reach.way), environment)
+    ):
         try:
             await link.open()
             yield link
@@ -53,7 +62,7 @@ class StdioLink:
     def __init__(
         self,
         upstream: str,
-        child: Child,
+        child: ChildProgram,
         tools_changed: Callable[[], None],
         strayed: Callable[[bytes], None],
     ) -> None:
@@ -76,7 +85,7 @@ class StdioLink:
                 self.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
             ) from ended
         except asyncio.CancelledError as given_up:
-            if said := self._child.last_words:
+            if said := self._child.last_output:
                 given_up.add_note(said)
             raise
         self._is_stateless = greeting.is_stateless
@@ -95,18 +104,18 @@ class StdioLink:
     ) -> JSON:
         is_stateless = self._is_stateless
         if is_stateless:
-            params = {**params, "_meta": stateless_meta()}
+            params = {**params, "_meta": build_stateless_meta()}
         self._check_open()
-        call = Call(next(self._ids), method, params, report)
-        await self._child.drained()
+        call = UpstreamCall(next(self._ids), method, params, report)
+        await self._child.wait_drained()
         self._check_open()
         call.answer = asyncio.get_running_loop().create_future()
         self._calls[call.id] = call
         self._child.write(call.body + b"\n")
         try:
             self._check_open()  # the program may have gone unnoticed
-            result = await call.answered()
-            return answered(result, self.upstream) if is_stateless else result
+            result = await call.wait_answer()
+            return strip_stateless_fields(result, self.upstream) if is_stateless else result
         finally:
             del self._calls[call.id]
             if not call.answer.done() or call.answer.cancelled():
@@ -118,7 +127,7 @@ class StdioLink:
         """A busy server may not come to answer; whatever it writes meanwhile is a sign of life."""
         self._child.stirred.clear()
         stirring = asyncio.create_task(self._child.stirred.wait())
-        asking = asyncio.create_task(self._asked_anything())
+        asking = asyncio.create_task(self._ping())
         try:
             await asyncio.wait({stirring, asking}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
@@ -128,12 +137,12 @@ class StdioLink:
             asking.cancel()
             await asyncio.wait({stirring, asking})
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         return await asyncio.shield(self._child.ended)
 
     def notify(self, method: str, params: JSON) -> None:
         if self._end is None:
-            self._child.write(_line({"method": method, "params": params}))
+            self._child.write(_encode_line({"method": method, "params": params}))
 
     def end(self, reason: str) -> None:
         """Every request that waits, and every later one, is told that no answer will come."""
@@ -142,32 +151,32 @@ class StdioLink:
             for call in self._calls.values():
                 _settle(call, LinkEnded(reason))
 
-    def on_line(self, line: bytes | Overlong) -> None:
-        if isinstance(line, Overlong):
-            self._on_overlong(line)
+    def handle_line(self, line: bytes | OverlongLine) -> None:
+        if isinstance(line, OverlongLine):
+            self._handle_overlong(line)
         elif stripped := line.strip():
             try:
-                message = read(stripped)
-            except Unreadable as error:
-                self._on_unreadable(stripped, str(error))
+                message = parse_message(stripped)
+            except UnreadableJson as error:
+                self._handle_unreadable(stripped, str(error))
                 return
             # Batches existed in one revision of the protocol.
             members = cast(list[Any], message) if isinstance(message, list) else [message]
             for member in members:
-                if not isinstance(member, dict) or not self._on_message(cast(JSON, member)):
+                if not isinstance(member, dict) or not self._handle_message(cast(JSON, member)):
                     self._strayed(stripped)
 
-    def _on_message(self, message: JSON) -> bool:
+    def _handle_message(self, message: JSON) -> bool:
         """Whether it was a message at all."""
         if self._rpc.handle(message):
             return True
-        call_id = number(message.get("id"))
+        call_id = parse_id(message.get("id"))
         if message.get("method") is not None or call_id is None:
             return False
         # An answer that no call waits for came too late.
         if call := self._calls.get(call_id):
             try:
-                _settle(call, result_of(message, self.upstream))
+                _settle(call, get_result(message, self.upstream))
             except UpstreamError as error:
                 _settle(call, error)
         return True
@@ -175,36 +184,39 @@ class StdioLink:
     def _reply(self, message: JSON) -> None:
         # A server that asks and asks, and never reads, gets no more answers.
         if self._end is None and not self._child.is_full:
-            self._child.write(_line(message))
+            self._child.write(_encode_line(message))
 
-    def _fault(self, text: str) -> UpstreamError:
+    def _build_error(self, text: str) -> UpstreamError:
         return UpstreamError(text, upstream=self.upstream)
 
-    def _on_overlong(self, line: Overlong) -> None:
-        owner = self._owner(line.head, line.tail)
+    def _handle_overlong(self, line: OverlongLine) -> None:
+        owner = self._find_call(line.head, line.tail)
         if owner is None and len(self._calls) == 1:
             [owner] = self._calls.values()
         if owner is None:
             self._strayed(line.head)
         else:
-            limit = f"{MESSAGE_LIMIT:,}"
-            _settle(owner, self._fault(f"The answer has more than {limit} bytes."))
+            limit = f"{MAX_MESSAGE_BYTES:,}"
+            _settle(owner, self._build_error(f"The answer has more than {limit} bytes."))
 
-    def _on_unreadable(self, line: bytes, reason: str) -> None:
-        if owner := self._owner(line, line):
-            _settle(owner, self._fault(f"{self.upstream} gave an answer that is no JSON: {reason}"))
+    def _handle_unreadable(self, line: bytes, reason: str) -> None:
+        if owner := self._find_call(line, line):
+            _settle(
+                owner,
+                self._build_error(f"{self.upstream} gave an answer that is no JSON: {reason}"),
+            )
         else:
             self._strayed(line)
 
-    def _owner(self, head: bytes, tail: bytes) -> Call | None:
-        found = id_in(head, tail)
+    def _find_call(self, head: bytes, tail: bytes) -> UpstreamCall | None:
+        found = find_id(head, tail)
         return self._calls.get(found) if isinstance(found, int) else None
 
     def _check_open(self) -> None:
-        if reason := self._end or self._child.deafness:
+        if reason := self._end or self._child.closed_reason:
             raise NotSent(reason)
 
-    async def _asked_anything(self) -> None:
+    async def _ping(self) -> None:
         with suppress(UpstreamError):  # that is an answer too
             await self.request("server/discover" if self._is_stateless else "ping", {})
 
@@ -214,15 +226,15 @@ class StdioLink:
             await self.request("subscriptions/listen", wanted)
 
 
-def _settle(call: Call, answer: JSON | Exception) -> None:
+def _settle(call: UpstreamCall, answer: JSON | Exception) -> None:
     if call.answer is None or call.answer.done():
         return
     if isinstance(answer, Exception):
         call.answer.set_exception(answer)
     else:
         call.answer.set_result(answer)
-    call.on_answer(call.answer)
+    call.wake(call.answer)
 
 
-def _line(message: JSON) -> bytes:
-    return written(message) + b"\n"
+def _encode_line(message: JSON) -> bytes:
+    return encode_message(message) + b"\n"

@@ -7,22 +7,36 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, cast
 
-from everkept.core.mcp import JSON, MOST_RENEWALS, Launch, Reach, Upstream
+from everkept.core.mcp import JSON, MAX_RENEWALS, Upstream, UpstreamProgram, UpstreamSettings
 from everkept.core.sessions import Report
-from everkept.errors import UpstreamError, UpstreamUnavailable, visible
-from everkept.upstreams.link import NOT_KNOWN, Connect, Link, LinkEnded, NotSent, hiding
+from everkept.errors import UpstreamError, UpstreamUnavailable, escape_name
+from everkept.upstreams.link import (
+    EFFECT_UNKNOWN_HINT,
+    Connect,
+    LinkEnded,
+    NotSent,
+    UpstreamLink,
+    build_mask,
+)
 
-PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts; the last again and again
-WORTH_WAITING = 3.0  # seconds that a call waits for the next attempt
-SETTLED = 30.0  # seconds; a connection that ends earlier, or of no use, is a setback
-CLOSING = 8.0  # seconds; the end of a program takes less
+RETRY_PAUSE_SECONDS = (
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    15.0,
+    30.0,
+)  # seconds between attempts; the last again and again
+MAX_WAIT_SECONDS = 3.0  # seconds that a call waits for the next attempt
+SETTLED_SECONDS = 30.0  # seconds; a connection that ends earlier, or of no use, is a setback
+CLOSE_SECONDS = 8.0  # seconds; the end of a program takes less
 
 log = logging.getLogger(__name__)
 
-Outcome = Link | UpstreamUnavailable
+ConnectOutcome = UpstreamLink | UpstreamUnavailable
 
 
-class Owner:
+class ConnectionOwner:
     """Enters and leaves the connection; those who ask the server send on the link themselves.
 
     It connects when somebody wants the link, and by itself where the server is to be there all
@@ -32,24 +46,26 @@ class Owner:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: UpstreamSettings,
         environment: Mapping[str, str],
         connect: Connect,
-        pauses: tuple[float, ...] = PAUSES,
+        pauses: tuple[float, ...] = RETRY_PAUSE_SECONDS,
     ) -> None:
         self._reach = reach
         self._environment = environment
         self._connect = connect
         self._pauses = pauses
-        self._hide = hiding(reach, environment)
+        self._hide = build_mask(reach, environment)
         self._tellers: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
-        self._link: Link | None = None
+        self._link: UpstreamLink | None = None
         # Why the link is let go; there until it has been left.
         self._over: asyncio.Future[str] | None = None
-        self._last_end: tuple[Link, str] | None = None
-        self._outcome: asyncio.Future[Outcome] | None = None  # of the attempt that is waited for
+        self._last_end: tuple[UpstreamLink, str] | None = None
+        self._outcome: asyncio.Future[ConnectOutcome] | None = (
+            None  # of the attempt that is waited for
+        )
         self._has_tried = False
         self._began = 0.0  # when the link was there, by the loop's clock
         self._heard = 0.0  # when the server last answered on it; 0 for never
@@ -68,55 +84,55 @@ class Owner:
             self._task = asyncio.create_task(
                 self._run(), name=f"owner of {self._reach.name}", context=contextvars.Context()
             )
-            self._task.add_done_callback(self._after)
+            self._task.add_done_callback(self._handle_task_end)
 
-    def on_news(self, tell: Callable[[], None]) -> None:
+    def add_listener(self, tell: Callable[[], None]) -> None:
         self._tellers.append(tell)
 
-    async def linked(self) -> Link:
+    async def wait_link(self) -> UpstreamLink:
         """The open link; UpstreamUnavailable where there will be none in good time."""
         if self._is_closed:
-            raise self._unavailable("was closed by Everkept.")
+            raise self._build_error("was closed by Everkept.")
         if self._link is not None:
             return self._link
-        pause = self._pause_left()
-        if pause > WORTH_WAITING:
-            raise self._still_failing(pause)
+        pause = self._compute_pause_left()
+        if pause > MAX_WAIT_SECONDS:
+            raise self._build_paused_error(pause)
         self.start()
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
         try:
             # The owner gives up in time, and then ends what it has begun.
-            async with asyncio.timeout(self._reach.connect_timeout + pause + CLOSING):
+            async with asyncio.timeout(self._reach.connect_timeout + pause + CLOSE_SECONDS):
                 outcome = await asyncio.shield(self._outcome)
         except TimeoutError as error:
-            raise self._not_ready("") from error
+            raise self._build_timeout_error("") from error
         if isinstance(outcome, UpstreamUnavailable):
             raise outcome.with_traceback(None)  # it is shared by all who waited
         return outcome
 
-    def hear(self, link: Link) -> None:
+    def note_activity(self, link: UpstreamLink) -> None:
         """The server has answered, or told of progress."""
         if link is self._link:
             self._heard = asyncio.get_running_loop().time()
 
-    def is_silent(self, link: Link, since: float) -> bool:
+    def is_silent(self, link: UpstreamLink, since: float) -> bool:
         """Whether it has said nothing since then, and is still the link."""
         return link is self._link and self._heard < since
 
-    def let_go(self, link: Link, reason: str) -> str:
+    def release(self, link: UpstreamLink, reason: str) -> str:
         """Ends the connection, unless it is another by now; gives the reason why it has ended,
         which may have been another."""
-        if self._is_released(link, reason):
+        if self._detach_link(link, reason):
             now = asyncio.get_running_loop().time()
-            is_settled = self._heard > 0.0 and now - self._began >= SETTLED
+            is_settled = self._heard > 0.0 and now - self._began >= SETTLED_SECONDS
             self._short_lives = 0 if is_settled else self._short_lives + 1
-            self._failure = self._unavailable(f"{reason}.")
-            self._next_attempt = now + self._pause()
+            self._failure = self._build_error(f"{reason}.")
+            self._next_attempt = now + self._compute_pause()
         ended = self._last_end
         return ended[1] if ended is not None and ended[0] is link else reason
 
-    def _is_released(self, link: Link | None, reason: str) -> bool:
+    def _detach_link(self, link: UpstreamLink | None, reason: str) -> bool:
         """Whether it was the link, and has to be left now."""
         if link is None or link is not self._link or self._over is None or self._over.done():
             return False
@@ -126,102 +142,104 @@ class Owner:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._settle(self._unavailable("was closed by Everkept."))
+        self._set_outcome(self._build_error("was closed by Everkept."))
         if self._task is None:
             return
         if self._over is None:
             self._task.cancel()  # it connects, or waits
         else:
-            self._is_released(self._link, "was closed by Everkept")
-        _, unfinished = await asyncio.wait({self._task}, timeout=CLOSING)
+            self._detach_link(self._link, "was closed by Everkept")
+        _, unfinished = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
         if unfinished:
-            log.warning("%s was not closed within %g s", self._reach.label, CLOSING)
+            log.warning("%s was not closed within %g s", self._reach.label, CLOSE_SECONDS)
             self._task.cancel()
-            await asyncio.wait({self._task}, timeout=CLOSING)
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
 
     async def _run(self) -> None:
         while not self._is_closed:
-            await self._until_due()
+            await self._wait_until_due()
             try:
-                await self._connected_once()
+                await self._connect_once()
             except UpstreamUnavailable as error:
-                self._failed(error)
+                self._note_failure(error)
             except LinkEnded as ended:
-                self._failed(self._unavailable(f"{ended}."))
+                self._note_failure(self._build_error(f"{ended}."))
             except TimeoutError as error:
-                self._failed(self._not_ready(_notes(error.__cause__)))
+                self._note_failure(self._build_timeout_error(_get_notes(error.__cause__)))
 
-    async def _until_due(self) -> None:
-        await asyncio.sleep(self._pause_left())
+    async def _wait_until_due(self) -> None:
+        await asyncio.sleep(self._compute_pause_left())
         if not self._reach.starts_at_once:
             await self._wanted.wait()
 
-    async def _connected_once(self) -> None:
+    async def _connect_once(self) -> None:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._reach.connect_timeout):
                     link = await stack.enter_async_context(
-                        self._connect(self._reach, self._environment, self._tell)
+                        self._connect(self._reach, self._environment, self._notify_listeners)
                     )
-                await self._keep(link)
+                await self._hold_link(link)
         finally:
             self._over = None
 
-    async def _keep(self, link: Link) -> None:
+    async def _hold_link(self, link: UpstreamLink) -> None:
         """Until the server ends it, or we do."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
         self._link, self._over = link, over
         self._began, self._heard = loop.time(), 0.0
         self._failure, self._failures = None, 0
-        self._settle(link)
+        self._set_outcome(link)
         if self._has_tried:
-            self._tell()
+            self._notify_listeners()
         self._has_tried = True
         watching = asyncio.create_task(self._watch(link), name=f"end of {self._reach.name}")
         try:
-            log.info("%s %s", self._reach.label, visible(self._hide(await over)))
+            log.info("%s %s", self._reach.label, escape_name(self._hide(await over)))
         finally:
             self._link = None
             watching.cancel()
 
-    async def _watch(self, link: Link) -> None:
-        self.let_go(link, await link.ended())
+    async def _watch(self, link: UpstreamLink) -> None:
+        self.release(link, await link.wait_ended())
 
-    def _failed(self, error: UpstreamUnavailable) -> None:
-        log.warning("%s", visible(self._hide(error.message)))
+    def _note_failure(self, error: UpstreamUnavailable) -> None:
+        log.warning("%s", escape_name(self._hide(error.message)))
         self._has_tried = True
         self._failure = error
         self._failures += 1
-        self._next_attempt = asyncio.get_running_loop().time() + self._pause()
-        self._settle(error)
+        self._next_attempt = asyncio.get_running_loop().time() + self._compute_pause()
+        self._set_outcome(error)
 
-    def _after(self, task: asyncio.Task[None]) -> None:
+    def _handle_task_end(self, task: asyncio.Task[None]) -> None:
         """The next one who asks starts it anew, should it ever have ended by a bug."""
         self._task = None if not self._is_closed else task
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("the owner of %s has ended", self._reach.label, exc_info=bug)
-            self._settle(self._unavailable("cannot be asked: an internal error is in the log."))
+            self._set_outcome(
+                self._build_error("cannot be asked: an internal error is in the log.")
+            )
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _set_outcome(self, outcome: ConnectOutcome) -> None:
         self._wanted.clear()  # all who came during the attempt have what they wanted
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(outcome)
         self._outcome = None
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         loop = asyncio.get_running_loop()
         for tell in self._tellers:
             loop.call_soon(tell)
 
-    def _pause(self) -> float:
+    def _compute_pause(self) -> float:
         setbacks = self._failures + max(self._short_lives - 1, 0)
         return self._pauses[min(setbacks, len(self._pauses)) - 1] if setbacks else 0.0
 
-    def _pause_left(self) -> float:
+    def _compute_pause_left(self) -> float:
         return max(0.0, self._next_attempt - asyncio.get_running_loop().time())
 
-    def _still_failing(self, pause: float) -> UpstreamUnavailable:
+    def _build_paused_error(self, pause: float) -> UpstreamUnavailable:
         assert self._failure is not None
         return UpstreamUnavailable(
             self._reach.label,
@@ -231,7 +249,7 @@ class Owner:
             retry_in_seconds=round(pause, 1),
         )
 
-    def _not_ready(self, said: str) -> UpstreamUnavailable:
+    def _build_timeout_error(self, said: str) -> UpstreamUnavailable:
         words = f" It wrote: {said}." if said else ""
         return UpstreamUnavailable(
             self._reach.label,
@@ -239,17 +257,17 @@ class Owner:
             hint="`connectTimeout` gives it longer.",
         )
 
-    def _unavailable(self, reason: str) -> UpstreamUnavailable:
+    def _build_error(self, reason: str) -> UpstreamUnavailable:
         return UpstreamUnavailable(self._reach.label, reason)
 
 
-def _notes(given_up: BaseException | None) -> str:
+def _get_notes(given_up: BaseException | None) -> str:
     """What a server had written when its connection was given up: see link.Connect."""
     return " / ".join(getattr(given_up, "__notes__", []))
 
 
-PROBE = 5.0  # seconds for a server to answer anything at all
-MOST_PAGES = 1000  # of a list of tools
+PROBE_SECONDS = 5.0  # seconds for a server to answer anything at all
+MAX_PAGES = 1000  # of a list of tools
 
 
 class OwnedUpstream:
@@ -257,15 +275,15 @@ class OwnedUpstream:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: UpstreamSettings,
         environment: Mapping[str, str],
         connect: Connect,
         *,
-        pauses: tuple[float, ...] = PAUSES,
-        probe: float = PROBE,
+        pauses: tuple[float, ...] = RETRY_PAUSE_SECONDS,
+        probe: float = PROBE_SECONDS,
     ) -> None:
         self._reach = reach
-        self._owner = Owner(reach, environment, connect, pauses)
+        self._owner = ConnectionOwner(reach, environment, connect, pauses)
         self._probe_seconds = probe
         self._prober: asyncio.Task[None] | None = None
 
@@ -276,21 +294,23 @@ class OwnedUpstream:
     def start(self) -> None:
         self._owner.start()
 
-    async def tools(self) -> list[JSON]:
+    async def list_tools(self) -> list[JSON]:
         found: list[JSON] = []
         cursors: set[str] = set()
         params: JSON = {}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._ask("tools/list", params)
-            found += self._listed(page)
+            found += self._get_tools(page)
             cursor = page.get("nextCursor")
             if cursor is None:
                 return found
             if not isinstance(cursor, str) or cursor in cursors:
-                raise self._fault(f"its list of tools does not end: cursor {str(cursor)[:100]!r}.")
+                raise self._build_error(
+                    f"its list of tools does not end: cursor {str(cursor)[:100]!r}."
+                )
             cursors.add(cursor)
             params = {"cursor": cursor}
-        raise self._fault(f"its list of tools has more than {MOST_PAGES:,} pages.")
+        raise self._build_error(f"its list of tools has more than {MAX_PAGES:,} pages.")
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
@@ -298,7 +318,7 @@ class OwnedUpstream:
         return await self._ask("tools/call", {"name": tool, "arguments": arguments}, report)
 
     def on_tools_changed(self, tell: Callable[[], None]) -> None:
-        self._owner.on_news(tell)
+        self._owner.add_listener(tell)
 
     async def close(self) -> None:
         if self._prober is not None:
@@ -321,31 +341,37 @@ class OwnedUpstream:
     async def _ask_once(
         self, method: str, params: Mapping[str, Any], report: Report | None
     ) -> JSON:
-        link = await self._owner.linked()
-        patience = _Patience(self._reach.call_timeout)
+        link = await self._owner.wait_link()
+        patience = _CallTimeout(self._reach.call_timeout)
         try:
             async with patience.scope:
-                answer = await link.request(method, params, self._heard(link, patience, report))
+                answer = await link.request(
+                    method, params, self._wrap_report(link, patience, report)
+                )
         except NotSent as ended:
-            raise NotSent(self._owner.let_go(link, str(ended))) from ended
+            raise NotSent(self._owner.release(link, str(ended))) from ended
         except LinkEnded as ended:
-            why = self._owner.let_go(link, str(ended))
-            raise self._unanswered(method, f"gave no answer: it {why}.") from ended
+            why = self._owner.release(link, str(ended))
+            raise self._build_unanswered_error(method, f"gave no answer: it {why}.") from ended
         except UpstreamError:
-            self._owner.hear(link)
+            self._owner.note_activity(link)
             raise
         except TimeoutError as error:
             if self._owner.is_silent(link, patience.began):
-                self._doubt(link)
+                self._start_probe(link)
             longer = "`callTimeout` gives it longer."
-            raise self._unanswered(method, f"did not answer {patience.spent}.", longer) from error
-        self._owner.hear(link)
+            raise self._build_unanswered_error(
+                method, f"did not answer {patience.description}.", longer
+            ) from error
+        self._owner.note_activity(link)
         return answer
 
-    def _unanswered(self, method: str, reason: str, hint: str = "") -> UpstreamUnavailable:
+    def _build_unanswered_error(
+        self, method: str, reason: str, hint: str = ""
+    ) -> UpstreamUnavailable:
         """For what was sent: to list the tools once more does no harm, a call may."""
         is_call = method == "tools/call"
-        hints = [NOT_KNOWN, hint] if is_call else [hint]
+        hints = [EFFECT_UNKNOWN_HINT, hint] if is_call else [hint]
         return UpstreamUnavailable(
             self._reach.label,
             reason,
@@ -353,60 +379,62 @@ class OwnedUpstream:
             retry_possible=not is_call,
         )
 
-    def _heard(self, link: Link, patience: "_Patience", report: Report | None) -> Report | None:
+    def _wrap_report(
+        self, link: UpstreamLink, patience: "_CallTimeout", report: Report | None
+    ) -> Report | None:
         """The report, told after we have heard of the progress ourselves."""
         if report is None:
             return None
 
         async def hear(done: float, total: float | None, message: str | None) -> None:
-            self._owner.hear(link)
+            self._owner.note_activity(link)
             patience.renew()
             await report(done, total, message)
 
         return hear
 
-    def _doubt(self, link: Link) -> None:
+    def _start_probe(self, link: UpstreamLink) -> None:
         """Finds out whether only some calls are slow, or the server hangs."""
         if self._prober is None or self._prober.done():
             self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
 
-    async def _probe(self, link: Link) -> None:
+    async def _probe(self, link: UpstreamLink) -> None:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._probe_seconds):
                 await link.probe()
         except LinkEnded as ended:
-            self._owner.let_go(link, str(ended))
+            self._owner.release(link, str(ended))
         except TimeoutError:
             # It may have answered another call meanwhile, or told of progress.
             if self._owner.is_silent(link, began):
-                self._owner.let_go(link, self._silence)
+                self._owner.release(link, self._silence_reason)
 
     @property
-    def _silence(self) -> str:
+    def _silence_reason(self) -> str:
         seconds = self._reach.call_timeout + self._probe_seconds
-        ended = "it" if isinstance(self._reach.way, Launch) else "the connection"
+        ended = "it" if isinstance(self._reach.way, UpstreamProgram) else "the connection"
         return f"said nothing for {seconds:g} s, so Everkept ended {ended}"
 
-    def _listed(self, page: JSON) -> list[JSON]:
+    def _get_tools(self, page: JSON) -> list[JSON]:
         tools = page.get("tools")
         if isinstance(tools, list):
             listed = cast(list[Any], tools)
             if all(isinstance(tool, dict) for tool in listed):
                 return listed
-        raise self._fault("its list of tools is none.")
+        raise self._build_error("its list of tools is none.")
 
-    def _fault(self, text: str) -> UpstreamError:
+    def _build_error(self, text: str) -> UpstreamError:
         return UpstreamError(f"{self._reach.label}: {text}", upstream=self._reach.label)
 
 
-class _Patience:
+class _CallTimeout:
     """How long one call is waited for: progress renews it, but not for ever."""
 
     def __init__(self, seconds: float) -> None:
         self.began = asyncio.get_running_loop().time()
         self._seconds = seconds
-        self._last = self.began + seconds * MOST_RENEWALS
+        self._last = self.began + seconds * MAX_RENEWALS
         self._is_renewed = False
         self.scope = asyncio.timeout(seconds)
 
@@ -417,33 +445,33 @@ class _Patience:
             self._is_renewed = True
 
     @property
-    def spent(self) -> str:
+    def description(self) -> str:
         """What it was, once it is over."""
         if not self._is_renewed:
             return f"within {self._seconds:g} s"
         if self.scope.when() == self._last:
-            return f"within {self._seconds * MOST_RENEWALS:g} s, in spite of its progress"
+            return f"within {self._seconds * MAX_RENEWALS:g} s, in spite of its progress"
         return f"within {self._seconds:g} s after its last word of progress"
 
 
-def open_upstream(reach: Reach, environment: Mapping[str, str]) -> Upstream:
+def open_upstream(reach: UpstreamSettings, environment: Mapping[str, str]) -> Upstream:
     """An upstream that has not been started yet: nothing is loaded for it before its first use."""
     return OwnedUpstream(reach, environment, _connect)
 
 
 @asynccontextmanager
 async def _connect(
-    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
-) -> AsyncGenerator[Link, None]:
-    if isinstance(reach.way, Launch):
+    reach: UpstreamSettings, environment: Mapping[str, str], tools_changed: Callable[[], None]
+) -> AsyncGenerator[UpstreamLink, None]:
+    if isinstance(reach.way, UpstreamProgram):
         from everkept.upstreams.stdio import connect_stdio as connect
     else:
-        connect = await asyncio.to_thread(_http)  # it takes a while to import
+        connect = await asyncio.to_thread(_import_http)  # it takes a while to import
     async with connect(reach, environment, tools_changed) as link:
         yield link
 
 
-def _http() -> Connect:
+def _import_http() -> Connect:
     from everkept.upstreams.http import connect_http
 
     return connect_http

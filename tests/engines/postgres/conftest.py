@@ -64,7 +64,7 @@ async def shelf() -> AsyncGenerator[Shelf, None]:
 
 @pytest.fixture
 async def store(shelf: Shelf) -> PostgresStore:
-    return await shelf.library().user()
+    return await shelf.library().open_user_store()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from everkept.core.answers import PASSING, Holdings
+from everkept.core.answers import LEASE_PREFIX, CatalogData
 from everkept.core.ports import Token
 from postgres_libraries import Shelf
 from records import DAY_ONE, batch, entity
@@ -39,10 +39,10 @@ async def test_who_follows_hears_of_whatever_others_change(shelf: Shelf) -> None
     # That it listens is told too: what came before that it has not heard.
     await ear.hears_of(ours.on_change(ear.heard.set))
     await ear.hears_of(store.commit(batch(entity("Ada"))))
-    await ear.hears_of((await theirs.user()).commit(batch(entity("Ada"))))
+    await ear.hears_of((await theirs.open_user_store()).commit(batch(entity("Ada"))))
     await ear.hears_of(theirs.create("other", ""))
-    await ear.hears_of(theirs.assign_workspace("/work", shop))
-    await ear.hears_of(theirs.switch("shop", off=True))
+    await ear.hears_of(theirs.link_workspace("/work", shop))
+    await ear.hears_of(theirs.set_off("shop", off=True))
     await ear.hears_of(theirs.archive("shop"))
     await ear.hears_of(theirs.restore("shop"))
     await ear.hears_of(theirs.delete("shop"))
@@ -50,7 +50,7 @@ async def test_who_follows_hears_of_whatever_others_change(shelf: Shelf) -> None
     await ear.hears_of(theirs.set_note("key", None))
     await ear.hears_of(theirs.add_token(Token("1", "laptop", DAY_ONE), "hash"))
     await ear.hears_of(theirs.remove_token("1"))
-    await ear.hears_of(theirs.take_over(Holdings()))
+    await ear.hears_of(theirs.replace_catalog_data(CatalogData()))
 
 
 async def test_what_is_refused_or_holds_for_a_moment_wakes_nobody(shelf: Shelf) -> None:
@@ -59,7 +59,7 @@ async def test_what_is_refused_or_holds_for_a_moment_wakes_nobody(shelf: Shelf) 
         connection.execute("LISTEN everkept")
         await theirs.create("shop", "")
         assert await asyncio.to_thread(next_told, connection)
-        await theirs.set_note(f"{PASSING}work", "ours")
+        await theirs.set_note(f"{LEASE_PREFIX}work", "ours")
         await theirs.remove_token("none")
         await asyncio.gather(
             theirs.create("shop", ""), theirs.restore("shop"), return_exceptions=True

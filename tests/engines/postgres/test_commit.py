@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from everkept.core.records import Batch, Delete, Restore, Update, Where
+from everkept.core.records import Batch, Delete, RecordFilter, Restore, Update
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict
 from postgres_libraries import library_over
@@ -40,9 +40,9 @@ class Distant:
 async def distant() -> AsyncGenerator[Distant, None]:
     async with running(Way(shared())) as way:
         library = library_over(way.database())
-        store = await library.user()
+        store = await library.open_user_store()
         # Connections enough that none is opened while trips are counted.
-        await asyncio.gather(*(store.revision() for _ in range(4)))
+        await asyncio.gather(*(store.get_revision() for _ in range(4)))
         yield Distant(store, way)
         await library.close()
 
@@ -73,7 +73,7 @@ async def test_many_steps_take_no_more_trips_than_one(distant: Distant) -> None:
     gone = [Delete(record_ref(person.id)) for person in people]
     assert await distant.trips(batch(*gone)) == 2
     assert await distant.trips(batch(*(Restore(record_ref(p.id)) for p in people))) <= 3
-    assert len(await distant.store.scan(Where())) == 200
+    assert len(await distant.store.scan(RecordFilter())) == 200
 
 
 async def test_the_same_batch_again_takes_two(distant: Distant) -> None:
@@ -92,8 +92,8 @@ async def test_things_can_trade_names_in_one_batch(store: PostgresStore) -> None
         entity("Bob", id="another Bob"),
     ]
     await store.commit(batch(*names))
-    found = {record.name: record.id for record in await store.scan(Where())}
+    found = {record.name: record.id for record in await store.scan(RecordFilter())}
     assert found == {"Eve": "Ada", "Ada": "Bob", "Bob": "another Bob"}
     with pytest.raises(Conflict):
         await store.commit(batch(Restore(record_ref("Eve")), entity("X", id="y")))
-    assert await store.check() == []
+    assert await store.find_faults() == []

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from certificates import certificate
-from everkept.engines.postgres.connection import Credentials, parsed, trust
+from everkept.engines.postgres.connection import Credentials, build_tls_parameters, parse_address
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.statements import Cursor
-from everkept.errors import InvalidInput, Refused, StoreAway
+from everkept.errors import InvalidInput, Refused, StoreUnreachable
 from postgres_server import Encrypted, Server, proxied
 
 ELSEWHERE = {
@@ -129,12 +129,14 @@ async def test_a_server_that_asks_for_encryption_refuses_who_does_not_want_it(
 
 
 def test_by_itself_a_way_into_the_network_is_encrypted_and_checked() -> None:
-    far = trust(parsed("postgresql://db.example.org/a"), None)
+    far = build_tls_parameters(parse_address("postgresql://db.example.org/a"), None)
     assert far["sslmode"] == "verify-full"
     assert Path(far["sslrootcert"]).is_file()
-    system = trust(parsed("postgresql://db.example.org/a?sslmode=verify-ca"), None)
+    system = build_tls_parameters(
+        parse_address("postgresql://db.example.org/a?sslmode=verify-ca"), None
+    )
     assert system == far  # anybody can have a certificate that a system trusts
-    near = trust(parsed("postgresql://localhost/a"), None)
+    near = build_tls_parameters(parse_address("postgresql://localhost/a"), None)
     assert near["sslmode"] == "prefer"
 
 
@@ -154,7 +156,7 @@ def test_certificates_that_cannot_be_read_and_nobody_to_be_are_refused(tmp_path:
 async def test_what_cannot_be_reached_is_away(common: Server) -> None:
     async with proxied(common) as proxy:
         proxy.refuse()
-        with pytest.raises(StoreAway, match="cannot be reached"):
+        with pytest.raises(StoreUnreachable, match="cannot be reached"):
             await proxy.database().read(who)
-    with pytest.raises(StoreAway, match="cannot be reached"):
+    with pytest.raises(StoreUnreachable, match="cannot be reached"):
         await proxy.database().read(who)

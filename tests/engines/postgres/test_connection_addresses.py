@@ -2,7 +2,7 @@
 
 import pytest
 
-from everkept.engines.postgres.connection import Address, Credentials, parsed
+from everkept.engines.postgres.connection import Address, Credentials, parse_address
 from everkept.errors import InvalidInput
 
 
@@ -18,7 +18,7 @@ from everkept.errors import InvalidInput
     ],
 )
 def test_an_address_names_a_server_and_a_database(text: str, address: Address) -> None:
-    assert parsed(text) == address
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_an_address_names_a_server_and_a_database(text: str, address: Address) -
 )
 def test_what_is_no_address_of_a_database_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="looks like postgresql://"):
-        parsed(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_password_in_an_address_is_refused_and_not_repeated(scheme: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        parsed(f"{scheme}://ada:secret@db.example.org/a")
+        parse_address(f"{scheme}://ada:secret@db.example.org/a")
     assert "secret" not in str(refused.value)
 
 
@@ -66,6 +66,6 @@ def test_a_password_is_in_no_picture_of_who_we_are() -> None:
     ],
 )
 def test_only_this_machine_is_near(host: str, is_near: bool) -> None:
-    address = parsed(f"postgresql://{host}/a")
-    assert address.is_near == is_near
-    assert address.shown == f"postgresql://{host}:5432/a"
+    address = parse_address(f"postgresql://{host}/a")
+    assert address.is_local == is_near
+    assert address.display_url == f"postgresql://{host}:5432/a"

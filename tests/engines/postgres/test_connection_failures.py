@@ -4,7 +4,13 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from everkept.engines.postgres.connection import Address, Crowded, failure, opening, unreached
+from everkept.engines.postgres.connection import (
+    Address,
+    TooManyConnections,
+    build_connect_error,
+    extract_reason,
+    translate_error,
+)
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -12,22 +18,22 @@ from everkept.errors import (
     QueryTimeout,
     Refused,
     StorageFull,
-    StoreAway,
     StoreDamaged,
+    StoreUnreachable,
     Unavailable,
 )
 
 PLACE = "postgresql://db.example.org:5432/memory"
 ADDRESS = Address("db.example.org", 5432, "memory")
 MEANT: dict[type[psycopg.Error], type[Exception]] = {
-    errors.AdminShutdown: StoreAway,
-    errors.CrashShutdown: StoreAway,
-    errors.CannotConnectNow: StoreAway,
-    errors.DatabaseDropped: StoreAway,
-    errors.ConnectionFailure: StoreAway,
-    errors.IdleInTransactionSessionTimeout: StoreAway,
-    errors.TooManyConnections: Crowded,
-    errors.ReadOnlySqlTransaction: StoreAway,
+    errors.AdminShutdown: StoreUnreachable,
+    errors.CrashShutdown: StoreUnreachable,
+    errors.CannotConnectNow: StoreUnreachable,
+    errors.DatabaseDropped: StoreUnreachable,
+    errors.ConnectionFailure: StoreUnreachable,
+    errors.IdleInTransactionSessionTimeout: StoreUnreachable,
+    errors.TooManyConnections: TooManyConnections,
+    errors.ReadOnlySqlTransaction: StoreUnreachable,
     errors.QueryCanceled: QueryTimeout,
     errors.LockNotAvailable: QueryTimeout,
     errors.DiskFull: StorageFull,
@@ -41,7 +47,7 @@ MEANT: dict[type[psycopg.Error], type[Exception]] = {
     errors.UntranslatableCharacter: InvalidInput,
     errors.SyntaxError: RuntimeError,
     errors.UniqueViolation: Conflict,
-    psycopg.OperationalError: StoreAway,
+    psycopg.OperationalError: StoreUnreachable,
 }
 SAID = {
     'FATAL:  password authentication failed for user "ada"': Refused,
@@ -56,15 +62,15 @@ SAID = {
     'server certificate for "a" does not match host name "b"': Refused,
     "received invalid response to SSL negotiation: H": Refused,
     'definition of service "other" not found': Refused,
-    "Connection refused": StoreAway,
-    "FATAL:  the database system is starting up": StoreAway,
-    "FATAL:  the database system is shutting down": StoreAway,
-    "FATAL:  sorry, too many clients already": Crowded,
-    "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attr": Crowded,
-    'FATAL:  too many connections for role "ada"': Crowded,
-    'FATAL:  too many connections for database "memory"': Crowded,
-    "server closed the connection unexpectedly": StoreAway,
-    "could not translate host name": StoreAway,
+    "Connection refused": StoreUnreachable,
+    "FATAL:  the database system is starting up": StoreUnreachable,
+    "FATAL:  the database system is shutting down": StoreUnreachable,
+    "FATAL:  sorry, too many clients already": TooManyConnections,
+    "FATAL:  remaining connection slots are reserved for roles with SUPERUSER": TooManyConnections,
+    'FATAL:  too many connections for role "ada"': TooManyConnections,
+    'FATAL:  too many connections for database "memory"': TooManyConnections,
+    "server closed the connection unexpectedly": StoreUnreachable,
+    "could not translate host name": StoreUnreachable,
 }
 
 
@@ -72,7 +78,7 @@ SAID = {
 def test_a_code_becomes_the_error_that_it_means(
     said: type[psycopg.Error], meant: type[Exception]
 ) -> None:
-    assert type(failure(said("my secret"), PLACE)) is meant
+    assert type(translate_error(said("my secret"), PLACE)) is meant
 
 
 @pytest.mark.parametrize("group", ["08", "53", "54", "57", "58", "XX"])
@@ -81,7 +87,7 @@ def test_nothing_that_the_outside_can_do_is_taken_for_a_mistake_of_ours(group: s
     said = [k for k in known if issubclass(k, psycopg.Error) and (k.sqlstate or "")[:2] == group]
     assert said
     for kind in said:
-        assert isinstance(failure(kind("x"), PLACE), EverkeptError), kind
+        assert isinstance(translate_error(kind("x"), PLACE), EverkeptError), kind
 
 
 @pytest.mark.parametrize(("words", "meant"), SAID.items(), ids=list(SAID))
@@ -89,13 +95,15 @@ def test_words_at_the_door_become_the_error_that_they_mean(
     words: str, meant: type[EverkeptError]
 ) -> None:
     error = psycopg.OperationalError(f'connection to server at "x", port 5 failed: {words}')
-    told = unreached(ADDRESS, "ada", error)
+    told = build_connect_error(ADDRESS, "ada", error)
     assert type(told) is meant
     assert told.hint
 
 
 def test_a_mistake_of_ours_tells_no_value() -> None:
-    told = str(failure(errors.InvalidTextRepresentation('invalid input: "my secret"'), PLACE))
+    told = str(
+        translate_error(errors.InvalidTextRepresentation('invalid input: "my secret"'), PLACE)
+    )
     assert "22P02" in told
     assert "secret" not in told
-    assert opening("Key (name)=(my secret) exists") == "Key"
+    assert extract_reason("Key (name)=(my secret) exists") == "Key"

@@ -10,7 +10,7 @@ from psycopg import errors
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.schema import Layout
 from everkept.engines.postgres.statements import Cursor
-from everkept.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreAway
+from everkept.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreUnreachable
 from postgres_server import PATIENCE, Server
 from upstreams import until
 
@@ -58,7 +58,7 @@ async def test_a_question_sees_one_moment_and_cannot_write(database: Database) -
     await database.write(add)
     written.set()
     assert await asked == (0, 0)
-    with pytest.raises(StoreAway, match="can only be read"):
+    with pytest.raises(StoreUnreachable, match="can only be read"):
         await database.read(add)
     assert await database.read(count) == 1
 
@@ -236,7 +236,7 @@ async def test_where_a_commit_may_have_happened_nobody_says_that_nothing_was_sto
         add(cursor)
         assert go.wait(PATIENCE)
 
-    with pytest.raises(StoreAway, match="unknown"):
+    with pytest.raises(StoreUnreachable, match="unknown"):
         await slow.write(work)
     go.set()
 
@@ -300,7 +300,7 @@ async def test_closing_is_not_final_and_ends_what_is_under_way(
     )
     await until(lambda: common.at_work("/* closed */") == 1)
     await database.close()
-    with pytest.raises(StoreAway, match="closed"):
+    with pytest.raises(StoreUnreachable, match="closed"):
         await asked
     assert await database.read(count) == 0
 

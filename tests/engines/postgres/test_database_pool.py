@@ -11,7 +11,7 @@ from everkept.engines.postgres.connection import Credentials
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.schema import Layout
 from everkept.engines.postgres.statements import Cursor
-from everkept.errors import StoreAway, Unavailable
+from everkept.errors import StoreUnreachable, Unavailable
 from postgres_server import PATIENCE, Proxy, Server, fresh_schema, proxied, served
 from proxies import Direction, running
 from upstreams import until
@@ -54,7 +54,7 @@ async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_w
         await until(lambda: common.at_work(sleep.sign) == 3)
         proxy.refuse()
         for each in asked:
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await each
         proxy.accept()
         assert await database.read(notes) == ["a"]
@@ -109,7 +109,7 @@ async def test_a_write_that_is_cut_after_its_first_answer_is_not_done_again(comm
         writing = asyncio.ensure_future(database.write(work))
         await until(lambda: common.at_work(sleep.sign) == 1)
         proxy.cut()
-        with pytest.raises(StoreAway, match="unknown"):
+        with pytest.raises(StoreUnreachable, match="unknown"):
             await writing
         assert len(done) == 1
         assert await database.read(notes) == ["first"]
@@ -128,7 +128,7 @@ async def test_wherever_a_write_is_cut_it_is_away_or_done_and_never_half(common:
             try:
                 await database.write(Keep(f"{count}"))
                 told.add(f"{count}")
-            except StoreAway:
+            except StoreUnreachable:
                 pass
             async with asyncio.timeout(PATIENCE):
                 await proxy.was_cut.wait()
@@ -145,7 +145,7 @@ async def test_a_commit_whose_answer_is_lost_is_away_and_may_have_happened(commo
         await database.write(Keep("measured"))
         down = proxy.passed["down"] - start
         proxy.cut_after(down - 1, "down")
-        with pytest.raises(StoreAway, match="unknown"):
+        with pytest.raises(StoreUnreachable, match="unknown"):
             await database.write(Keep("unheard"))
         assert await database.read(notes) == ["first", "measured", "unheard"]
 
@@ -171,7 +171,7 @@ async def test_each_call_makes_one_attempt_and_the_first_after_it_is_back_succee
         proxy.refuse()
         before = proxy.connected
         for _ in range(3):
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await database.read(notes)
         assert proxy.connected == before + 3
         proxy.accept()
@@ -185,7 +185,7 @@ async def test_a_server_that_falls_silent_is_away_for_all_who_wait(common: Serve
         proxy.stall()
         asked = [database.read(notes), database.write(Keep("a")), database.read(notes)]
         for end in await asyncio.gather(*asked, return_exceptions=True):
-            assert isinstance(end, StoreAway)
+            assert isinstance(end, StoreUnreachable)
         proxy.flow()
         assert await database.read(notes) in ([], ["a"])
 
@@ -194,9 +194,9 @@ async def test_a_frozen_server_is_away_and_there_again_when_it_goes_on(server: S
     database = server.database(layout=NOTES)
     await database.write(Keep("a"))
     server.pause()
-    with pytest.raises(StoreAway, match="does not answer"):
+    with pytest.raises(StoreUnreachable, match="does not answer"):
         await database.write(Keep("b"))
-    with pytest.raises(StoreAway, match="in time"):
+    with pytest.raises(StoreUnreachable, match="in time"):
         await database.read(notes)
     server.resume()
     assert "a" in await database.read(notes)
@@ -213,7 +213,7 @@ async def test_closing_takes_no_answer_of_a_frozen_server(common: Server) -> Non
         async with asyncio.timeout(PATIENCE):
             await database.close()
         for each in asked:
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await each
         proxy.flow()
         assert await database.read(notes) == []
@@ -230,7 +230,7 @@ async def test_a_server_that_was_killed_or_stopped_has_everything_when_it_is_bac
         await until(lambda seen=seen: len(kept) > seen + 20)
         await end()
         await asyncio.gather(*working)
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnreachable):
             await database.read(notes)
         await asyncio.to_thread(server.start)
         assert set(kept) <= set(await database.read(notes))
@@ -272,7 +272,7 @@ async def test_behind_a_pooler_there_is_no_upkeep_and_that_is_said_once(
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 with pytest.raises(Unavailable, match="pooler"):
-                    await database.apart(asked.append)
+                    await database.maintain(asked.append)
     assert asked == []
     assert caplog.text.count("pooler") == 1
 
@@ -283,7 +283,7 @@ async def test_upkeep_takes_the_time_it_needs(server: Server) -> None:
 
     with server.connect() as connection:
         connection.execute("ALTER ROLE postgres SET statement_timeout = '7s'")
-    assert await server.database(layout=NOTES).apart(limit) == ("0",)
+    assert await server.database(layout=NOTES).maintain(limit) == ("0",)
 
 
 async def test_where_the_server_lets_no_more_in_those_that_are_in_are_shared() -> None:
@@ -298,7 +298,7 @@ async def test_where_the_server_lets_no_more_in_those_that_are_in_are_shared() -
         assert await asyncio.gather(*asked) == [["a"]] * 16
         await database.close()
         others += [server.connect() for _ in range(6)]
-        with pytest.raises(StoreAway, match="too many connections"):
+        with pytest.raises(StoreUnreachable, match="too many connections"):
             await database.read(notes)
         for each in others:
             each.close()
@@ -348,6 +348,6 @@ async def _write_until_it_is_away(database: Database, kept: list[str]) -> None:
         key = f"{id(asyncio.current_task())} {number} {len(kept)}"
         try:
             await database.write(Keep(key))
-        except StoreAway:
+        except StoreUnreachable:
             return
         kept.append(key)

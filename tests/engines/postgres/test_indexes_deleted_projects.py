@@ -2,7 +2,7 @@
 
 import asyncio
 
-from everkept.engines.postgres.indexes import Remover
+from everkept.engines.postgres.indexes import LeftoverRemover
 from postgres_libraries import Shelf
 from postgres_server import shared
 from records import batch, entity
@@ -29,7 +29,7 @@ def count(shelf: Shelf) -> int:
 async def test_who_waits_is_told_when_it_is_gone(shelf: Shelf) -> None:
     await left(shelf)
     database = shared().database(shelf.schema)
-    await Remover(database).removed()
+    await LeftoverRemover(database).wait_until_removed()
     assert count(shelf) == 0
     await database.close()
 
@@ -37,10 +37,10 @@ async def test_who_waits_is_told_when_it_is_gone(shelf: Shelf) -> None:
 async def test_what_another_was_removing_and_has_not_is_removed_later(shelf: Shelf) -> None:
     await left(shelf)
     database = shared().database(shelf.schema)
-    remover = Remover(database, again=0.01)
+    remover = LeftoverRemover(database, again=0.01)
     with shelf.connection() as other, other.transaction():
         other.execute("SELECT FROM stores WHERE name IS NULL FOR UPDATE")
-        await remover.removed()
+        await remover.wait_until_removed()
         assert count(shelf) == 2
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(count, shelf):
@@ -52,8 +52,8 @@ async def test_what_another_was_removing_and_has_not_is_removed_later(shelf: She
 async def test_who_stops_waiting_ends_nothing(shelf: Shelf) -> None:
     await left(shelf)
     database = shared().database(shelf.schema)
-    remover = Remover(database)
-    waiting = asyncio.create_task(remover.removed())
+    remover = LeftoverRemover(database)
+    waiting = asyncio.create_task(remover.wait_until_removed())
     await asyncio.sleep(0)
     waiting.cancel()
     async with asyncio.timeout(PATIENCE):

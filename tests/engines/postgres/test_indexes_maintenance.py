@@ -6,10 +6,15 @@ import numpy as np
 import psycopg
 import pytest
 
-from everkept.core.ports import Embedded
-from everkept.core.records import Where
+from everkept.core.ports import RecordVector
+from everkept.core.records import RecordFilter
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.indexes import LATER, IndexedVectors, IndexKeeper, ask_usable
+from everkept.engines.postgres.indexes import (
+    BACKOFF_FACTOR,
+    IndexedVectors,
+    IndexMaintenance,
+    ask_usable,
+)
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.store import PostgresStore
 from postgres_server import fresh_schema, shared
@@ -37,7 +42,7 @@ async def filled(database: Database) -> IndexedVectors:
     store = PostgresStore(database, number, "project")
     await store.commit(batch(*(said("text", id=str(n)) for n in range(SIZE))))
     vectors = np.eye(SIZE, dtype=np.float32)
-    await store.put_vectors(MODEL, [Embedded(str(n), 1, v) for n, v in enumerate(vectors)])
+    await store.put_vectors(MODEL, [RecordVector(str(n), 1, v) for n, v in enumerate(vectors)])
     return IndexedVectors(number, MODEL, SIZE)
 
 
@@ -50,59 +55,59 @@ async def test_a_store_that_has_many_gets_an_index(
     database: Database, many: int, expected: bool
 ) -> None:
     vectors = await filled(database)
-    keeper = IndexKeeper(database, many=many)
-    keeper.note(vectors.store, 1)
-    await keeper.settled()
+    keeper = IndexMaintenance(database, many=many)
+    keeper.note_vectors(vectors.store, 1)
+    await keeper.wait_until_settled()
     assert await is_indexed(database, vectors) == expected
 
 
 async def test_a_store_is_looked_at_again_when_many_more_have_come(database: Database) -> None:
     vectors = await filled(database)
-    keeper = IndexKeeper(database, many=SIZE - 1, every=10)
-    keeper.note(vectors.store, 0)
-    await keeper.settled()
+    keeper = IndexMaintenance(database, many=SIZE - 1, every=10)
+    keeper.note_vectors(vectors.store, 0)
+    await keeper.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note(vectors.store, 1)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, 1)
+    await keeper.wait_until_settled()
 
     def drop(cursor: Cursor) -> None:
         cursor.execute(f"DROP INDEX {vectors.name}".encode())
 
     await database.write(drop)
-    keeper.note(vectors.store, 9)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, 9)
+    await keeper.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note(vectors.store, 1)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, 1)
+    await keeper.wait_until_settled()
     assert await is_indexed(database, vectors)
 
 
-async def grown_fast(database: Database, keeper: IndexKeeper) -> IndexedVectors:
+async def grown_fast(database: Database, keeper: IndexMaintenance) -> IndexedVectors:
     """A store that lost its index, in which ten more came a moment after the ten before."""
     vectors = await filled(database)
-    keeper.note(vectors.store, 10)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, 10)
+    await keeper.wait_until_settled()
 
     def drop(cursor: Cursor) -> None:
         cursor.execute(f"DROP INDEX {vectors.name}".encode())
 
     await database.write(drop)
-    keeper.note(vectors.store, 10)
+    keeper.note_vectors(vectors.store, 10)
     return vectors
 
 
 async def test_while_many_come_at_once_the_index_waits(database: Database) -> None:
-    keeper = IndexKeeper(database, many=SIZE - 1, every=10, calm=3_600)
+    keeper = IndexMaintenance(database, many=SIZE - 1, every=10, calm=3_600)
     vectors = await grown_fast(database, keeper)
     keeper.note_doubling(vectors.store)
     for _ in range(100):  # looks; it would be there by then
         assert not await is_indexed(database, vectors)
-    await keeper.settled()
+    await keeper.wait_until_settled()
     assert await is_indexed(database, vectors)
 
 
 async def test_the_index_does_not_wait_for_ever(database: Database) -> None:
-    keeper = IndexKeeper(database, many=SIZE - 1, every=10, patience=0)
+    keeper = IndexMaintenance(database, many=SIZE - 1, every=10, patience=0)
     vectors = await grown_fast(database, keeper)
     async with asyncio.timeout(60):
         while not await is_indexed(database, vectors):
@@ -113,11 +118,11 @@ async def test_the_index_does_not_wait_for_ever(database: Database) -> None:
 async def test_several_servers_that_notice_at_once_make_one_index(database: Database) -> None:
     vectors = await filled(database)
     others = [shared().database(database.schema) for _ in range(3)]
-    keepers = [IndexKeeper(each, many=10) for each in others]
+    keepers = [IndexMaintenance(each, many=10) for each in others]
     for keeper in keepers:
-        keeper.note(vectors.store, 1)
+        keeper.note_vectors(vectors.store, 1)
     for keeper, other in zip(keepers, others, strict=True):
-        await keeper.settled()
+        await keeper.wait_until_settled()
         await other.close()
     assert await is_indexed(database, vectors)
 
@@ -128,25 +133,25 @@ async def test_while_an_index_is_made_and_cannot_be_finished_the_answers_are_the
     vectors = await filled(database)
     store = PostgresStore(database, vectors.store, "project")
     vector = np.eye(SIZE, dtype=np.float32)[7]
-    before = await store.near(MODEL, vector, Where(), 5)
-    keeper = IndexKeeper(database, many=10)
+    before = await store.find_near(MODEL, vector, RecordFilter(), 5)
+    keeper = IndexMaintenance(database, many=10)
     with psycopg.connect(shared().url) as holding:
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
-        keeper.note(vectors.store, 1)
+        keeper.note_vectors(vectors.store, 1)
         async with asyncio.timeout(60):
             while not await is_being_made(database):
                 pass
-        assert await store.near(MODEL, vector, Where(), 5) == before
+        assert await store.find_near(MODEL, vector, RecordFilter(), 5) == before
         await keeper.close()
         async with asyncio.timeout(60):
             while await is_being_made(database):
                 pass
     assert not await is_indexed(database, vectors)
-    assert await store.near(MODEL, vector, Where(), 5) == before
-    keeper.note(vectors.store, 1)
-    await keeper.settled()
+    assert await store.find_near(MODEL, vector, RecordFilter(), 5) == before
+    keeper.note_vectors(vectors.store, 1)
+    await keeper.wait_until_settled()
     assert await is_indexed(database, vectors)
-    assert (await store.near(MODEL, vector, Where(), 5))[0] == before[0]
+    assert (await store.find_near(MODEL, vector, RecordFilter(), 5))[0] == before[0]
 
 
 async def is_being_made(database: Database) -> bool:
@@ -169,21 +174,21 @@ async def test_a_connection_that_is_lost_meanwhile_is_told_and_the_next_look_men
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     vectors = await filled(database)
-    keeper = IndexKeeper(database, many=10, every=1)
+    keeper = IndexMaintenance(database, many=10, every=1)
     with psycopg.connect(shared().url) as holding, caplog.at_level(logging.WARNING):
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
-        keeper.note(vectors.store, 1)
+        keeper.note_vectors(vectors.store, 1)
         async with asyncio.timeout(60):
             while (process := await maker(database)) is None:
                 pass
         holding.execute("SELECT pg_terminate_backend(%s)", (process,))
-        await keeper.settled()
+        await keeper.wait_until_settled()
     assert f"store {vectors.store}" in caplog.text
     assert not await is_indexed(database, vectors)
     # What failed once may do so again, and may have taken the whole server with it.
-    keeper.note(vectors.store, LATER - 1)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, BACKOFF_FACTOR - 1)
+    await keeper.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note(vectors.store, 1)
-    await keeper.settled()
+    keeper.note_vectors(vectors.store, 1)
+    await keeper.wait_until_settled()
     assert await is_indexed(database, vectors)

@@ -1,7 +1,7 @@
 import pytest
 
-from everkept.engines.postgres.indexes import FIRST, Growth, is_stale
-from everkept.engines.postgres.statements import cursor_on
+from everkept.engines.postgres.indexes import MIN_ANALYZED_ROWS, StoreGrowth, is_stale
+from everkept.engines.postgres.statements import open_cursor
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf
 from records import batch, memory
@@ -11,19 +11,19 @@ from upstreams import until
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (0, FIRST - 1, False),
-        (FIRST - 1, FIRST, True),
-        (0, 5 * FIRST, True),
-        (FIRST, 2 * FIRST - 1, False),
-        (2 * FIRST - 1, 2 * FIRST, True),
-        (FIRST, FIRST, False),
+        (0, MIN_ANALYZED_ROWS - 1, False),
+        (MIN_ANALYZED_ROWS - 1, MIN_ANALYZED_ROWS, True),
+        (0, 5 * MIN_ANALYZED_ROWS, True),
+        (MIN_ANALYZED_ROWS, 2 * MIN_ANALYZED_ROWS - 1, False),
+        (2 * MIN_ANALYZED_ROWS - 1, 2 * MIN_ANALYZED_ROWS, True),
+        (MIN_ANALYZED_ROWS, MIN_ANALYZED_ROWS, False),
         (0, 0, False),
     ],
 )
 def test_a_store_has_doubled_when_it_passes_a_power_of_two(
     before: int, after: int, expected: bool
 ) -> None:
-    assert Growth(before, after).is_doubling == expected
+    assert StoreGrowth(before, after).is_doubling == expected
 
 
 def looked_at(shelf: Shelf) -> set[str]:
@@ -42,16 +42,16 @@ async def fill(store: PostgresStore, first: int, size: int) -> None:
 async def test_what_a_growing_store_has_becomes_known_to_the_server(
     shelf: Shelf, store: PostgresStore
 ) -> None:
-    await store.revision()
+    await store.get_revision()
     with shelf.connection() as connection:
         for table in ("records", "vectors", "edits"):  # what is to look by itself stays away
             connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)".encode())
-    await fill(store, 0, FIRST - 1)
+    await fill(store, 0, MIN_ANALYZED_ROWS - 1)
     assert looked_at(shelf) == set()
-    await fill(store, FIRST, 1)
-    await until(lambda: known(shelf) == FIRST)
+    await fill(store, MIN_ANALYZED_ROWS, 1)
+    await until(lambda: known(shelf) == MIN_ANALYZED_ROWS)
     await until(lambda: looked_at(shelf) >= {"records", "edits"})
-    await fill(store, 2 * FIRST, 3 * FIRST)
-    await until(lambda: known(shelf) == 4 * FIRST)
+    await fill(store, 2 * MIN_ANALYZED_ROWS, 3 * MIN_ANALYZED_ROWS)
+    await until(lambda: known(shelf) == 4 * MIN_ANALYZED_ROWS)
     with shelf.connection() as connection:
-        assert not is_stale(cursor_on(connection))
+        assert not is_stale(open_cursor(connection))

@@ -2,20 +2,20 @@
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.core.store import MatchText
 from everkept.engines.postgres import indexes
-from everkept.engines.postgres.indexes import IndexKeeper
-from everkept.engines.postgres.queries import containing
+from everkept.engines.postgres.indexes import IndexMaintenance
+from everkept.engines.postgres.queries import match_text
 from postgres_server import shared
 from postgres_tables import Tables, said
 
 
 @pytest.fixture
 def extended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes, "EXTENSION", "plpgsql")
-    monkeypatch.setattr(indexes, "METHOD", "btree")
-    monkeypatch.setattr(indexes, "OPERATORS", "text_pattern_ops")
+    monkeypatch.setattr(indexes, "TRIGRAM_EXTENSION", "plpgsql")
+    monkeypatch.setattr(indexes, "TRIGRAM_METHOD", "btree")
+    monkeypatch.setattr(indexes, "TRIGRAM_OPERATORS", "text_pattern_ops")
 
 
 def definition(tables: Tables) -> str:
@@ -37,7 +37,7 @@ def test_where_the_extension_is_there_the_index_is_made_once(tables: Tables) -> 
     assert not indexes.is_trigram_index_wanted(tables.cursor)
     for column in ("name", "type", "text"):
         assert f"lower({column}) text_pattern_ops" in definition(tables)
-    found = containing(tables.cursor, tables.store, MatchText("KETTLE", Where(), 9))
+    found = match_text(tables.cursor, tables.store, MatchText("KETTLE", RecordFilter(), 9))
     assert [match.id for match in found] == ["name", "text"]
     made = tables.value("SELECT to_regclass(%s)::oid", indexes.TRIGRAM_INDEX)
     indexes.build_trigram_index(tables.connection)
@@ -53,10 +53,10 @@ def test_where_the_extension_is_there_the_index_is_made_once(tables: Tables) -> 
 @pytest.mark.usefixtures("extended")
 async def test_it_is_made_when_a_store_has_grown() -> None:
     database = shared().database()
-    keeper = IndexKeeper(database)
+    keeper = IndexMaintenance(database)
     assert await database.read(indexes.is_trigram_index_wanted)
     keeper.note_doubling(1)
-    await keeper.settled()
+    await keeper.wait_until_settled()
     assert not await database.read(indexes.is_trigram_index_wanted)
     await database.close()
 
@@ -64,11 +64,11 @@ async def test_it_is_made_when_a_store_has_grown() -> None:
 async def test_what_cannot_be_made_is_told_and_breaks_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(indexes, "EXTENSION", "plpgsql")  # which has no such operators
+    monkeypatch.setattr(indexes, "TRIGRAM_EXTENSION", "plpgsql")  # which has no such operators
     database = shared().database()
-    keeper = IndexKeeper(database)
+    keeper = IndexMaintenance(database)
     keeper.note_doubling(1)
-    await keeper.settled()
+    await keeper.wait_until_settled()
     assert await database.read(indexes.is_trigram_index_wanted)
     assert "indexes of store 1 are not kept" in caplog.text
     await database.close()

@@ -10,9 +10,9 @@ from everkept.engines.postgres.indexes import (
     IndexedVectors,
     ask_usable,
     build_vector_index,
-    memory,
+    compute_build_bytes,
+    list_unindexed,
     remove_orphans,
-    unindexed,
 )
 from postgres_tables import MODEL, Tables
 
@@ -35,17 +35,17 @@ def names(tables: Tables) -> list[str]:
 def test_a_store_of_many_vectors_gets_an_index(tables: Tables, model: str) -> None:
     wanted = IndexedVectors(tables.store, model, 8)
     tables.embed(some(60), model)
-    assert unindexed(tables.cursor, tables.store, 60) == []
-    assert unindexed(tables.cursor, tables.store, 59) == [wanted]
+    assert list_unindexed(tables.cursor, tables.store, 60) == []
+    assert list_unindexed(tables.cursor, tables.store, 59) == [wanted]
     assert build_vector_index(tables.connection, wanted)
     assert ask_usable(tables.cursor, wanted).rowcount
-    assert unindexed(tables.cursor, tables.store, 59) == []
+    assert list_unindexed(tables.cursor, tables.store, 59) == []
     assert names(tables) == [wanted.name]
 
 
 def test_vectors_that_are_too_long_for_an_index_have_none(tables: Tables) -> None:
     tables.embed(np.ones((3, 5_000), np.float32))
-    assert unindexed(tables.cursor, tables.store, 1) == []
+    assert list_unindexed(tables.cursor, tables.store, 1) == []
 
 
 def test_each_store_and_model_has_an_index_of_its_own() -> None:
@@ -56,13 +56,13 @@ def test_each_store_and_model_has_an_index_of_its_own() -> None:
 
 def test_what_is_left_of_a_broken_making_is_made_anew(tables: Tables) -> None:
     tables.embed(some(60))
-    [wanted] = unindexed(tables.cursor, tables.store, 10)
+    [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     build_vector_index(tables.connection, wanted)
     oid = tables.value("SELECT to_regclass(%s)::oid", wanted.name)
     tables.connection.execute(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s", (oid,)
     )
-    assert unindexed(tables.cursor, tables.store, 10) == [wanted]
+    assert list_unindexed(tables.cursor, tables.store, 10) == [wanted]
     assert build_vector_index(tables.connection, wanted)
     assert ask_usable(tables.cursor, wanted).rowcount
     assert tables.value("SELECT to_regclass(%s)::oid", wanted.name) != oid
@@ -70,7 +70,7 @@ def test_what_is_left_of_a_broken_making_is_made_anew(tables: Tables) -> None:
 
 def test_of_several_servers_one_makes_it(tables: Tables) -> None:
     tables.embed(some(60))
-    [wanted] = unindexed(tables.cursor, tables.store, 10)
+    [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     with tables.connected() as holding, tables.connected() as first, tables.connected() as second:
         # A transaction that has written keeps an index from being finished.
         holding.execute("BEGIN")
@@ -93,7 +93,7 @@ def test_of_several_servers_one_makes_it(tables: Tables) -> None:
 
 def test_a_server_that_ends_while_it_makes_one_leaves_the_turn_to_others(tables: Tables) -> None:
     tables.embed(some(60))
-    [wanted] = unindexed(tables.cursor, tables.store, 10)
+    [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     with tables.connected() as holding, tables.connected() as first:
         holding.execute("BEGIN")
         holding.execute("UPDATE vectors SET dims = dims WHERE record = '1'")
@@ -136,7 +136,7 @@ def test_the_index_of_a_store_that_is_gone_goes_too(tables: Tables) -> None:
 def test_its_making_gets_memory_by_what_is_to_be_indexed(
     count: int, dims: int, expected: int
 ) -> None:
-    assert memory(count, dims) == expected
+    assert compute_build_bytes(count, dims) == expected
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "58030"])
@@ -144,7 +144,7 @@ def test_where_several_processes_have_no_room_together_one_makes_it(
     tables: Tables, code: str
 ) -> None:
     tables.embed(some(60))
-    [wanted] = unindexed(tables.cursor, tables.store, 10)
+    [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     with refusing(tables, "max_parallel_maintenance_workers", "0", code):
         assert build_vector_index(tables.connection, wanted)
     assert ask_usable(tables.cursor, wanted).rowcount
@@ -154,7 +154,7 @@ def test_where_several_processes_have_no_room_together_one_makes_it(
 @pytest.mark.parametrize("code", ["53100", "42501"])
 def test_what_fails_for_one_process_too_is_told(tables: Tables, code: str) -> None:
     tables.embed(some(60))
-    [wanted] = unindexed(tables.cursor, tables.store, 10)
+    [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     with refusing(tables, "max_parallel_maintenance_workers", "never", code):
         with pytest.raises(psycopg.Error) as caught:
             build_vector_index(tables.connection, wanted)

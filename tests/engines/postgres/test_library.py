@@ -5,11 +5,11 @@ from uuid import uuid4
 
 import pytest
 
-from everkept.core.answers import Holdings, Search
+from everkept.core.answers import CatalogData, SearchRecord
 from everkept.core.library import Condition
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.core.ports import RecordStore, Token
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived
 from postgres_libraries import Shelf, outcomes, shelf_of
@@ -26,7 +26,7 @@ def libraries(shelf: Shelf) -> list[PostgresLibrary]:
 
 
 async def ids(store: RecordStore) -> list[str]:
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 async def test_of_many_that_create_one_name_at_once_exactly_one_wins(
@@ -38,7 +38,7 @@ async def test_of_many_that_create_one_name_at_once_exactly_one_wins(
             *(libraries[task % SERVERS].create(name, "") for task in range(TASKS))
         )
         assert sorted(ended) == ["conflict"] * (TASKS - 1) + ["done"]
-    assert len(await libraries[0].projects()) == 3
+    assert len(await libraries[0].list_projects()) == 3
 
 
 async def test_of_many_that_create_one_id_at_once_exactly_one_wins(
@@ -52,7 +52,7 @@ async def test_of_many_that_create_one_id_at_once_exactly_one_wins(
         )
     )
     assert sorted(ended) == ["conflict"] * (TASKS - 1) + ["done"]
-    assert [project.id for project in await libraries[0].projects()] == [project_id]
+    assert [project.id for project in await libraries[0].list_projects()] == [project_id]
 
 
 async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(
@@ -74,7 +74,7 @@ async def test_a_name_that_is_freed_again_and_again_belongs_to_one_at_a_time(
 
     await asyncio.gather(*map(make_and_delete, libraries))
     await outcomes(libraries[0].delete("shop"))
-    assert await libraries[0].projects() == []
+    assert await libraries[0].list_projects() == []
 
 
 async def test_a_folder_goes_to_one_project_whoever_asks(
@@ -85,7 +85,7 @@ async def test_a_folder_goes_to_one_project_whoever_asks(
     ]
     given = await asyncio.gather(
         *(
-            libraries[task % SERVERS].assign_workspace("/work/shop", projects[task % SERVERS])
+            libraries[task % SERVERS].link_workspace("/work/shop", projects[task % SERVERS])
             for task in range(TASKS)
         )
     )
@@ -101,15 +101,15 @@ async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(
         ended = await outcomes(
             first.delete("shop"),
             *(
-                library.assign_workspace(f"/work/{number}/{each}", project)
+                library.link_workspace(f"/work/{number}/{each}", project)
                 for each, library in enumerate(others)
             ),
         )
         assert ended[0] == "done"
         assert set(ended[1:]) <= {"done", "not_found"}
-        assert await first.workspaces_of(project) == []
+        assert await first.list_workspaces(project) == []
         with pytest.raises(NotFound):
-            await first.assign_workspace("/work/shop", project)
+            await first.link_workspace("/work/shop", project)
 
 
 async def test_a_folder_that_came_just_before_the_end_is_silent_too(
@@ -118,22 +118,22 @@ async def test_a_folder_that_came_just_before_the_end_is_silent_too(
     first, second, *_ = libraries
     for number in range(5):
         project = await first.create("shop", "")
-        await first.switch("shop", off=True)
+        await first.set_off("shop", off=True)
         path = f"/work/{number}"
-        given, _ = await outcomes(second.assign_workspace(path, project), first.delete("shop"))
-        is_silent = path in {silence.folder for silence in await first.silences()}
+        given, _ = await outcomes(second.link_workspace(path, project), first.delete("shop"))
+        is_silent = path in {silence.folder for silence in await first.list_off_periods()}
         assert is_silent == (given == "done")
 
 
 async def test_switching_at_once_is_one_switch(libraries: list[PostgresLibrary]) -> None:
     first = libraries[0]
-    await first.assign_workspace("/work/shop", await first.create("shop", ""))
+    await first.link_workspace("/work/shop", await first.create("shop", ""))
     for off in (True, False):
         await asyncio.gather(
-            *(libraries[task % SERVERS].switch("shop", off=off) for task in range(TASKS))
+            *(libraries[task % SERVERS].set_off("shop", off=off) for task in range(TASKS))
         )
-        assert (await first.project("shop")).is_off == off
-    [silence] = await first.silences()
+        assert (await first.get_project("shop")).is_off == off
+    [silence] = await first.list_off_periods()
     assert silence.until is not None
 
 
@@ -145,7 +145,7 @@ async def test_a_token_is_added_once_whoever_asks(libraries: list[PostgresLibrar
         )
     )
     assert sorted(ended) == ["conflict"] * (SERVERS - 1) + ["done"]
-    [token] = await libraries[0].tokens()
+    [token] = await libraries[0].list_tokens()
     removed = await asyncio.gather(*(library.remove_token(token.id) for library in libraries))
     assert sorted(removed) == [False] * (SERVERS - 1) + [True]
 
@@ -153,17 +153,17 @@ async def test_a_token_is_added_once_whoever_asks(libraries: list[PostgresLibrar
 async def test_what_one_server_writes_the_others_read(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     made = await ours.create("shop", "What we sell.")
-    assert await theirs.projects() == [made]
+    assert await theirs.list_projects() == [made]
     await theirs.set_note("key", "value")
-    assert await ours.note("key") == "value"
+    assert await ours.get_note("key") == "value"
     _, store = await ours.open("shop")
     await store.commit(batch(entity("Ada")))
     _, store = await theirs.open("shop")
     assert await ids(store) == ["Ada"]
     for library, name in ((ours, "ours"), (theirs, "theirs")):
-        await (await library.user()).commit(batch(entity(name)))
-    assert await ids(await ours.user()) == ["ours", "theirs"]
-    assert await ids(await theirs.history()) == []
+        await (await library.open_user_store()).commit(batch(entity(name)))
+    assert await ids(await ours.open_user_store()) == ["ours", "theirs"]
+    assert await ids(await theirs.open_history_store()) == []
 
 
 async def test_who_has_a_project_open_learns_that_it_is_put_away(shelf: Shelf) -> None:
@@ -192,7 +192,7 @@ async def test_a_project_that_was_made_anew_is_another_one(shelf: Shelf) -> None
     await theirs.delete("shop")
     await theirs.create("shop", "", project_id="another id")
     with pytest.raises(NotFound):
-        await ours.store_of(old)
+        await ours.get_store(old)
     _, after = await ours.open("shop")
     assert after is not before
     assert await ids(after) == []
@@ -210,8 +210,8 @@ async def test_a_store_that_is_opened_again_is_the_same_object(shelf: Shelf) -> 
     made = await library.create("shop", "")
     _, store = await library.open("shop")
     assert (await library.open("shop"))[1] is store
-    assert await library.store_of(made) is store
-    assert await library.user() is await library.user()
+    assert await library.get_store(made) is store
+    assert await library.open_user_store() is await library.open_user_store()
 
 
 @pytest.mark.parametrize("put_away", ["archive", "delete"])
@@ -241,9 +241,9 @@ async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not
         assert await writing == "not_found"
         assert shelf.ask("SELECT count(*) FROM records") == [(0,)]
         return
-    revision = await store.revision()
+    revision = await store.get_revision()
     assert await writing == "project_archived"
-    assert await store.revision() == revision
+    assert await store.get_revision() == revision
     await theirs.restore("shop")
     assert await ids(store) == kept
 
@@ -251,14 +251,18 @@ async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not
 async def test_ids_may_be_anything_but_those_of_the_stores_of_no_project(shelf: Shelf) -> None:
     library = shelf.library()
     odd = await library.create("odd", "", project_id="'; DROP TABLE stores; --")
-    assert (await library.project("odd")).id == odd.id
+    assert (await library.get_project("odd")).id == odd.id
     for name in ("user", "history"):
         with pytest.raises(Conflict):
             await library.create(name, "", project_id=name)
         await library.create(name, "")
         _, store = await library.open(name)
         await store.commit(batch(entity(name)))
-    assert await ids(await library.user()) == await ids(await library.history()) == []
+    assert (
+        await ids(await library.open_user_store())
+        == await ids(await library.open_history_store())
+        == []
+    )
 
 
 async def test_libraries_of_two_schemas_share_nothing(shelf: Shelf) -> None:
@@ -266,7 +270,7 @@ async def test_libraries_of_two_schemas_share_nothing(shelf: Shelf) -> None:
         ours, theirs = shelf.library(), other.library()
         for library in (ours, theirs):
             await library.create("shop", "")
-            await (await library.user()).commit(batch(entity("mine")))
+            await (await library.open_user_store()).commit(batch(entity("mine")))
             _, store = await library.open("shop")
             await store.commit(batch(entity("Ada")))
         await ours.delete("shop")
@@ -282,19 +286,24 @@ async def test_what_cannot_be_stored_is_refused_and_changes_nothing(
     for refused in (
         library.create("other", text),
         library.create("other", "", project_id=text),
-        library.assign_workspace(text, shop),
+        library.link_workspace(text, shop),
         library.set_note("key", text),
         library.set_note(text, "value"),
         library.add_token(Token("1", text, DAY_ONE), "hash"),
-        library.add_searches([Search(DAY_ONE, "recall", text, 1, 1.0)]),
-        library.add_usage([Usage(text, 1, 0, 1.0, 1.0, DAY_ONE)]),
-        library.take_over(Holdings(notes={"key": text})),
+        library.add_searches([SearchRecord(DAY_ONE, "recall", text, 1, 1.0)]),
+        library.add_usage([ToolUsage(text, 1, 0, 1.0, 1.0, DAY_ONE)]),
+        library.replace_catalog_data(CatalogData(notes={"key": text})),
     ):
         assert await outcomes(refused) == ["invalid_input"]
-    assert (await library.holdings()).projects == [shop]
-    assert await library.notes("") == {}
-    assert await library.tokens() == await library.searches() == await library.usage() == []
-    for asked in (library.project(text), library.archive(text), library.delete(text)):
+    assert (await library.read_catalog_data()).projects == [shop]
+    assert await library.list_notes("") == {}
+    assert (
+        await library.list_tokens()
+        == await library.list_searches()
+        == await library.list_usage()
+        == []
+    )
+    for asked in (library.get_project(text), library.archive(text), library.delete(text)):
         with pytest.raises(NotFound):
             await asked
 
@@ -303,12 +312,12 @@ async def test_what_cannot_be_stored_is_refused_and_changes_nothing(
 async def test_what_cannot_be_stored_is_not_looked_for(shelf: Shelf, text: str) -> None:
     library = shelf.library()
     for asked in (
-        library.note(text),
-        library.notes(text),
-        library.project_of_workspace(text),
-        library.searches(session=text),
+        library.get_note(text),
+        library.list_notes(text),
+        library.find_workspace_project(text),
+        library.list_searches(session=text),
         library.remove_token(text),
-        library.knows_token(text),
+        library.has_token(text),
     ):
         with pytest.raises(InvalidInput):
             await asked
@@ -318,7 +327,7 @@ async def test_its_condition_is_known_without_asking(shelf: Shelf) -> None:
     library = shelf.library()
     known = Condition("postgres", "local-server", place="postgresql://127.0.0.1")
     assert library.condition == known
-    await library.projects()
+    await library.list_projects()
     assert library.condition.status == "connected"
     major, minor = map(int, library.condition.version.split("."))
     assert major >= 14
@@ -329,7 +338,7 @@ async def test_a_library_that_was_closed_opens_again(shelf: Shelf) -> None:
     library = shelf.library()
     await library.create("shop", "")
     await library.close()
-    assert [project.name for project in await library.projects()] == ["shop"]
+    assert [project.name for project in await library.list_projects()] == ["shop"]
 
 
 async def test_a_name_or_an_id_that_is_taken_is_told_with_what_to_do(shelf: Shelf) -> None:

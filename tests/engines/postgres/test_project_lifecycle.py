@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from everkept.core.answers import Holdings
-from everkept.core.records import Where
+from everkept.core.answers import CatalogData
+from everkept.core.records import RecordFilter
 from everkept.engines.postgres.indexes import IndexedVectors, build_vector_index
 from everkept.errors import NotFound, ProjectArchived, StoreBusy
 from postgres_libraries import Shelf
@@ -31,7 +31,7 @@ def stores_in(shelf: Shelf, table: str) -> set[int]:
 async def test_a_deleted_project_leaves_no_row_in_any_table(shelf: Shelf) -> None:
     library = shelf.library()
     for name in ("gone", "kept"):
-        await library.assign_workspace(f"/work/{name}", await library.create(name, ""))
+        await library.link_workspace(f"/work/{name}", await library.create(name, ""))
         _, store = await library.open(name)
         await store.commit(batch(entity("Ada", text="one"), entity("Bob", text="two")))
         await store.commit(batch(link("Ada", "knows", "Bob")))
@@ -47,7 +47,7 @@ async def test_a_deleted_project_leaves_no_row_in_any_table(shelf: Shelf) -> Non
 
 
 async def test_every_table_of_records_goes_with_its_store_by_an_index(shelf: Shelf) -> None:
-    await shelf.library().projects()
+    await shelf.library().list_projects()
     rows = shelf.ask(
         "SELECT conrelid::regclass::text, confdeltype, EXISTS (SELECT FROM pg_index "
         "WHERE indrelid = conrelid AND indkey[0] = conkey[1] AND indpred IS NULL) "
@@ -62,7 +62,7 @@ async def test_a_project_of_many_records_goes_as_a_whole(shelf: Shelf) -> None:
     await ours.create("shop", "")
     _, store = await ours.open("shop")
     await store.commit(batch(*(entity(f"entity {number}") for number in range(MANY))))
-    assert await store.count() == {"entity": MANY, "link": 0}
+    assert await store.count_live() == {"entity": MANY, "link": 0}
     await theirs.delete("shop")
     assert shelf.ask("SELECT count(*) FROM records") == [(0,)]
     assert shelf.ask("SELECT count(*) FROM edits") == [(0,)]
@@ -84,7 +84,7 @@ async def test_the_index_over_its_vectors_goes_with_a_project(shelf: Shelf) -> N
         while len(await asyncio.to_thread(vector_indexes, shelf)) > 2:
             pass
     assert vector_indexes(shelf) == {indexes["kept"].name, indexes["taken"].name}
-    await theirs.take_over(Holdings(projects=[await ours.project("kept")]))
+    await theirs.replace_catalog_data(CatalogData(projects=[await ours.get_project("kept")]))
     async with asyncio.timeout(PATIENCE):
         while len(await asyncio.to_thread(vector_indexes, shelf)) > 1:
             pass
@@ -105,7 +105,7 @@ async def test_an_id_that_was_deleted_begins_anew(shelf: Shelf) -> None:
     for _ in range(2):
         await library.create("shop", "", project_id="an id")
         _, store = await library.open("shop")
-        assert await store.scan(Where(deleted=None)) == []
+        assert await store.scan(RecordFilter(deleted=None)) == []
         await store.commit(batch(entity("Ada")))
         await library.delete("shop")
 
@@ -114,7 +114,7 @@ async def test_who_copies_an_archived_project_cannot_write_to_it(shelf: Shelf) -
     library = shelf.library()
     made = await library.create("shop", "")
     await library.archive("shop")
-    store = await library.store_of(made)
+    store = await library.get_store(made)
     with pytest.raises(ProjectArchived):
         await store.commit(batch(entity("Ada")))
     await library.restore("shop")
@@ -124,7 +124,7 @@ async def test_who_copies_an_archived_project_cannot_write_to_it(shelf: Shelf) -
 async def test_a_folder_whose_project_goes_meanwhile_is_given_to_who_asks(shelf: Shelf) -> None:
     library = shelf.library()
     old, new = [await library.create(name, "") for name in ("old", "new")]
-    await library.assign_workspace("/shop", old)
+    await library.link_workspace("/shop", old)
     with shelf.connection() as connection:
         # As if the other project were deleted between our two statements.
         connection.execute(
@@ -134,25 +134,25 @@ async def test_a_folder_whose_project_goes_meanwhile_is_given_to_who_asks(shelf:
             CREATE TRIGGER gone AFTER INSERT ON workspaces EXECUTE FUNCTION gone();
             """.encode()
         )
-    assert await library.assign_workspace("/shop", new) == new
-    assert await library.project_of_workspace("/shop") == new
+    assert await library.link_workspace("/shop", new) == new
+    assert await library.find_workspace_project("/shop") == new
     with shelf.connection() as connection:
         connection.execute(
             b"CREATE OR REPLACE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS "
             b"$$ BEGIN DELETE FROM workspaces; RETURN NULL; END $$"
         )
     with pytest.raises(StoreBusy, match="folder"):
-        await library.assign_workspace("/other", new)
+        await library.link_workspace("/other", new)
 
 
 async def test_a_path_may_be_long(shelf: Shelf) -> None:
     library = shelf.library()
     shop = await library.create("shop", "")
     path = "/läden/" + "x" * 9_000
-    assert await library.assign_workspace(path, shop) == shop
-    assert await library.project_of_workspace(path) == shop
-    assert await library.project_of_workspace(path + "x") is None
-    await library.switch("shop", off=True)
+    assert await library.link_workspace(path, shop) == shop
+    assert await library.find_workspace_project(path) == shop
+    assert await library.find_workspace_project(path + "x") is None
+    await library.set_off("shop", off=True)
     await library.delete("shop")
-    [silence] = await library.silences()
+    [silence] = await library.list_off_periods()
     assert silence.folder == path

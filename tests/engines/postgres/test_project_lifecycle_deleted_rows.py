@@ -5,12 +5,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from everkept.core.answers import Holdings
-from everkept.core.ports import Embedded
-from everkept.core.records import Where
-from everkept.engines.postgres.indexes import IndexKeeper
+from everkept.core.answers import CatalogData
+from everkept.core.ports import RecordVector
+from everkept.core.records import RecordFilter
+from everkept.engines.postgres.indexes import IndexMaintenance
 from everkept.engines.postgres.library import PostgresLibrary
-from everkept.engines.postgres.project_lifecycle import MANY
+from everkept.engines.postgres.project_lifecycle import MAX_DIRECT_ROWS
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import NotFound
 from postgres_libraries import Shelf
@@ -26,7 +26,7 @@ async def large(shelf: Shelf, library: PostgresLibrary, name: str) -> PostgresSt
     _, store = await library.open(name)
     await store.commit(batch(entity("Ada", text="one"), entity("Bob", text="two")))
     with shelf.connection() as connection:
-        connection.execute("UPDATE stores SET ages = %s WHERE title = %s", (MANY, name))
+        connection.execute("UPDATE stores SET ages = %s WHERE title = %s", (MAX_DIRECT_ROWS, name))
     return store
 
 
@@ -44,9 +44,9 @@ def leave(shelf: Shelf, name: str) -> None:
 
 async def remembered(library: PostgresLibrary, text: str) -> None:
     """With a vector, as whoever stores something does."""
-    store = await library.user()
+    store = await library.open_user_store()
     await store.commit(batch(entity(text, text=text)))
-    await store.put_vectors("a model", [Embedded(text, 1, np.ones(3, np.float32))])
+    await store.put_vectors("a model", [RecordVector(text, 1, np.ones(3, np.float32))])
 
 
 async def rows_are(shelf: Shelf, expected: int) -> None:
@@ -58,11 +58,11 @@ async def rows_are(shelf: Shelf, expected: int) -> None:
 async def test_a_large_project_is_gone_when_whoever_deletes_it_ends(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     store = await large(shelf, theirs, "shop")
-    await ours.assign_workspace("/shop", await ours.project("shop"))
+    await ours.link_workspace("/shop", await ours.get_project("shop"))
     await ours.delete("shop")
-    assert await theirs.projects() == []
-    assert await theirs.project_of_workspace("/shop") is None
-    for refused in (theirs.open("shop"), store.commit(batch(entity("Cy"))), store.stamp()):
+    assert await theirs.list_projects() == []
+    assert await theirs.find_workspace_project("/shop") is None
+    for refused in (theirs.open("shop"), store.commit(batch(entity("Cy"))), store.get_stamp()):
         with pytest.raises(NotFound):
             await refused
     await ours.close()
@@ -75,10 +75,10 @@ async def test_who_stores_next_removes_what_was_left(shelf: Shelf) -> None:
     await large(shelf, ours, "shop")
     leave(shelf, "shop")
     theirs = shelf.library()
-    assert await theirs.projects() == []
+    assert await theirs.list_projects() == []
     await theirs.create("shop", "", project_id="id of shop")
     _, store = await theirs.open("shop")
-    assert await store.scan(Where(deleted=None)) == []
+    assert await store.scan(RecordFilter(deleted=None)) == []
     await remembered(theirs, "something")
     await rows_are(shelf, 1)
 
@@ -90,7 +90,7 @@ async def test_a_running_server_removes_what_one_that_was_cut_short_has_left(she
     await theirs.on_change(is_listening.set)
     await is_listening.wait()
     await remembered(theirs, "something")
-    await theirs.settled()  # it has looked, and found nothing
+    await theirs.wait_until_settled()  # it has looked, and found nothing
     with shelf.connection() as other, other.transaction():
         other.execute("SELECT FROM records FOR UPDATE")  # so the removal cannot end
         deleting = asyncio.create_task(ours.delete("shop"))
@@ -135,24 +135,24 @@ async def test_what_is_taken_over_lets_large_projects_go_alike(shelf: Shelf) -> 
     await large(shelf, library, "kept")
     for name in ("shop", "other"):
         await large(shelf, library, name)
-    await library.take_over(Holdings(projects=[await library.project("kept")]))
+    await library.replace_catalog_data(CatalogData(projects=[await library.get_project("kept")]))
     await library.close()
     assert count(shelf) == 2
-    assert [project.name for project in await library.projects()] == ["kept"]
+    assert [project.name for project in await library.list_projects()] == ["kept"]
 
 
 async def test_what_another_is_removing_is_left_to_it(shelf: Shelf) -> None:
     library, database = shelf.library(), shared().database(shelf.schema)
     await large(shelf, library, "shop")
     leave(shelf, "shop")
-    keeper = IndexKeeper(database)
+    keeper = IndexMaintenance(database)
     with shelf.connection() as other, other.transaction():
         other.execute("SELECT FROM stores WHERE name IS NULL FOR UPDATE")
-        keeper.note_gone(1)
+        keeper.note_deleted(1)
         async with asyncio.timeout(PATIENCE):
-            await keeper.settled()
+            await keeper.wait_until_settled()
         assert count(shelf) == 2
-    keeper.note_gone(1)
-    await keeper.settled()
+    keeper.note_deleted(1)
+    await keeper.wait_until_settled()
     assert count(shelf) == 0
     await database.close()

@@ -7,8 +7,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from everkept.core.answers import Stock
-from everkept.core.ports import Embedded
+from everkept.core.answers import StorePage
+from everkept.core.ports import RecordVector
 from everkept.engines.postgres import store as stores
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf
@@ -31,7 +31,7 @@ async def test_only_tables_that_lost_something_are_gone_over(
     await store.commit(batch(memory("one"), memory("two"), memory("three")))
     await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob")))
     vector = np.ones(3, np.float32)
-    await store.put_vectors("m", [Embedded(i, 1, vector) for i in ("two", "three")])
+    await store.put_vectors("m", [RecordVector(i, 1, vector) for i in ("two", "three")])
     before = vacuumed(shelf)
     expected = dict(before)
 
@@ -54,7 +54,7 @@ async def test_only_tables_that_lost_something_are_gone_over(
     )
     assert redacted.complete
     await are_gone_over("records", "vectors")
-    await store.restock(Stock(gone=[record_ref("Bob")]))
+    await store.replicate(StorePage(gone=[record_ref("Bob")]))
     await are_gone_over("records", "edits")
 
 
@@ -63,7 +63,7 @@ async def test_what_takes_longer_than_a_purge_waits_goes_on_behind_it(
 ) -> None:
     await store.commit(batch(*(memory(str(n)) for n in range(5))))
     before = vacuumed(shelf).get("records", 0)
-    monkeypatch.setattr(stores, "CLEANSING", 0.05)
+    monkeypatch.setattr(stores, "VACUUM_SECONDS", 0.05)
     with shared().connect() as other:
         with other.transaction():
             hold(shelf, other)
@@ -71,7 +71,7 @@ async def test_what_takes_longer_than_a_purge_waits_goes_on_behind_it(
                 assert not (await store.purge([record_ref(str(n))])).complete
         # The two who came while the first was held up share one round.
         await until(lambda: vacuumed(shelf).get("records", 0) == before + 2)
-    monkeypatch.setattr(stores, "CLEANSING", 30)
+    monkeypatch.setattr(stores, "VACUUM_SECONDS", 30)
     assert (await store.purge([record_ref("3")])).complete
     await until(lambda: vacuumed(shelf)["records"] == before + 3)
 
@@ -80,14 +80,14 @@ async def test_nothing_is_begun_after_the_library_is_closed(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = shelf.library()
-    store = await library.user()
+    store = await library.open_user_store()
     await store.commit(batch(*(memory(str(n)) for n in range(5))))
-    monkeypatch.setattr(stores, "CLEANSING", 0.05)
+    monkeypatch.setattr(stores, "VACUUM_SECONDS", 0.05)
     with shared().connect() as other, other.transaction():
         hold(shelf, other)
         assert not (await store.purge([record_ref("1")])).complete
         assert not (await store.purge([record_ref("2")])).complete
-        underway = [task for task in asyncio.all_tasks() if "cleanse" in repr(task.get_coro())]
+        underway = [task for task in asyncio.all_tasks() if "_run_round" in repr(task.get_coro())]
         assert len(underway) == 2
         await library.close()
         # The first was cut. The second would be held up.

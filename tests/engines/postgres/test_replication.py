@@ -2,8 +2,8 @@
 
 import asyncio
 
-from everkept.core.answers import Stock
-from everkept.core.records import Change, Edit, Where
+from everkept.core.answers import StorePage
+from everkept.core.records import Change, Edit, RecordFilter
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf
 from records import DAY_ONE, batch, entity, link, memory, record_ref
@@ -14,36 +14,36 @@ async def test_what_is_copied_can_trade_places_with_what_is_there(store: Postgre
     await store.commit(batch(link("b", "to", "a", id="y")))
     one, two = entity("a", id="b", text="new"), entity("b", id="a")
     ends = [link("b", "to", "a", id="x"), link("a", "to", "b", id="y")]
-    await store.restock(Stock(records=[one, two], links=ends))
-    assert await store.scan(Where()) == [two, one]
+    await store.replicate(StorePage(records=[one, two], links=ends))
+    assert await store.scan(RecordFilter()) == [two, one]
     assert await store.scan_links(deleted=None) == ends
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_what_goes_and_comes_in_one_copy_is_what_came(store: PostgresStore) -> None:
     await store.commit(batch(entity("a", text="old"), memory("child", parent="a")))
     told = Change(7, DAY_ONE, "t", "", None, (Edit("insert", "record", "a"),))
-    await store.restock(
-        Stock(records=[entity("a", text="new")], gone=[record_ref("a")], changes=[told])
+    await store.replicate(
+        StorePage(records=[entity("a", text="new")], gone=[record_ref("a")], changes=[told])
     )
-    assert [(r.id, r.text) for r in await store.scan(Where(deleted=None))] == [("a", "new")]
-    assert await store.changes(after=1) == [told]
-    assert await store.history([record_ref("child")]) == []
+    assert [(r.id, r.text) for r in await store.scan(RecordFilter(deleted=None))] == [("a", "new")]
+    assert await store.read_changes(after=1) == [told]
+    assert await store.read_history([record_ref("child")]) == []
     assert (await store.commit(batch(entity("b")))).seq == 8
 
 
 async def test_copies_and_commits_take_turns(shelf: Shelf) -> None:
-    one, two = [await shelf.library().history() for _ in range(2)]
+    one, two = [await shelf.library().open_history_store() for _ in range(2)]
 
     async def copy(number: int) -> None:
-        await one.restock(Stock(records=[memory(f"copied {number}")]))
+        await one.replicate(StorePage(records=[memory(f"copied {number}")]))
 
     async def commit(number: int) -> None:
         await two.commit(batch(memory(f"committed {number}")))
 
     await asyncio.gather(*(work(number) for number in range(15) for work in (copy, commit)))
-    assert len(await one.scan(Where())) == 30
-    assert await one.revision() == 15
+    assert len(await one.scan(RecordFilter())) == 30
+    assert await one.get_revision() == 15
     ages = shelf.ask("SELECT age FROM records ORDER BY age")
     assert ages == [(age,) for age in range(1, 31)]
-    assert await two.check() == []
+    assert await two.find_faults() == []

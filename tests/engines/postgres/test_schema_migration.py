@@ -6,14 +6,14 @@ import threading
 import pytest
 
 from everkept.engines.postgres.connection import Credentials
-from everkept.engines.postgres.schema import EMPTY, Layout
+from everkept.engines.postgres.schema import EMPTY_LAYOUT, Layout
 from everkept.engines.postgres.statements import Cursor
 from everkept.errors import (
     InvalidInput,
     Refused,
-    StoreAway,
     StoreDamaged,
     StoreTooNew,
+    StoreUnreachable,
     Unavailable,
 )
 from postgres_server import PATIENCE, Server, fresh_schema
@@ -160,7 +160,7 @@ async def test_a_server_that_can_only_be_read_takes_nothing_and_answers(common: 
         connection.execute(f"ALTER ROLE {name} SET default_transaction_read_only = on".encode())
     reader = common.database(schema, layout=OLD, credentials=Credentials(name))
     assert len(await reader.read(things)) == 2
-    with pytest.raises(StoreAway, match="can only be read"):
+    with pytest.raises(StoreUnreachable, match="can only be read"):
         await reader.write(add)
 
 
@@ -171,12 +171,17 @@ async def test_a_database_that_will_not_do_is_refused_with_what_to_do(server: Se
         connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     bare, latin = (server.url.replace("/postgres", f"/{n}") for n in ("bare", "latin"))
     with pytest.raises(Unavailable, match="CREATE EXTENSION vector"):
-        await server.database(url=bare, layout=EMPTY, credentials=Credentials("ada")).read(ask)
+        await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(
+            ask
+        )
     with pytest.raises(Refused, match=r"LATIN1.*ENCODING 'UTF8'"):
-        await server.database(url=latin, layout=EMPTY).read(ask)
-    assert await server.database(url=bare, layout=EMPTY).read(ask) == 1
+        await server.database(url=latin, layout=EMPTY_LAYOUT).read(ask)
+    assert await server.database(url=bare, layout=EMPTY_LAYOUT).read(ask) == 1
     assert (
-        await server.database(url=bare, layout=EMPTY, credentials=Credentials("ada")).read(ask) == 1
+        await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(
+            ask
+        )
+        == 1
     )
 
 
@@ -192,4 +197,4 @@ async def test_an_old_extension_is_refused_and_one_in_another_schema_is_found(
     with server.connect() as connection:
         connection.execute("UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
     with pytest.raises(Unavailable, match=r"version 0\.7\.4.*ALTER EXTENSION vector UPDATE"):
-        await server.database(layout=EMPTY).read(ask)
+        await server.database(layout=EMPTY_LAYOUT).read(ask)

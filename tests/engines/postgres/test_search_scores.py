@@ -5,14 +5,14 @@ from types import FrameType
 
 from everkept.core.records import Weights
 from everkept.engines.postgres.search import Scorer
-from everkept.language.words import AnyOf, Phrase
+from everkept.language.words import AnyOf, WordPhrase
 
 TSVECTORS = ["'@1':4 'kettl':1B,3B 'tea':2B 'water':4B", "'@1':2 'offic':1B 'tea':2B"]
 
 
 def scored(*words: str) -> tuple[list[float | None], int]:
     """The scores, and how many functions were called for them."""
-    phrases = [Phrase((word,)) for word in words]
+    phrases = [WordPhrase((word,)) for word in words]
     scorer = Scorer(AnyOf(tuple(phrases)), dict.fromkeys(phrases, 1.0), Weights())
     calls = 0
 
@@ -22,7 +22,7 @@ def scored(*words: str) -> tuple[list[float | None], int]:
 
     sys.setprofile(note)
     try:
-        scores = scorer.scores(TSVECTORS)
+        scores = scorer.score_all(TSVECTORS)
     finally:
         sys.setprofile(None)
     return scores, calls

@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from everkept.engines.postgres.statements import build_statement, cursor_on
+from everkept.engines.postgres.statements import build_statement, open_cursor
 from postgres_server import shared
 
 SOME = UUID("12345678-1234-5678-1234-567812345678")
@@ -41,13 +41,13 @@ class Name(str):
 )
 def test_a_value_arrives_as_what_it_was(kind: str, value: Any) -> None:
     with shared().connect() as connection:
-        [(seen,)] = cursor_on(connection).execute(f"SELECT %s::{kind}", [value])
+        [(seen,)] = open_cursor(connection).execute(f"SELECT %s::{kind}", [value])
         assert seen == value
 
 
 def test_a_sequence_is_an_array_whatever_it_is_made_of() -> None:
     with shared().connect() as connection:
-        rows = cursor_on(connection).execute("SELECT %s::text[]", [("a", "b")])
+        rows = open_cursor(connection).execute("SELECT %s::text[]", [("a", "b")])
         assert rows.fetchall() == [(["a", "b"],)]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everkept.engines.postgres.store import SAMPLE, PostgresStore
+from everkept.engines.postgres.store import SAMPLE_RECORDS, PostgresStore
 from postgres_libraries import Shelf
 from records import batch, entity, link, memory, note
 
@@ -31,17 +31,17 @@ async def test_what_does_not_fit_is_said(
     turns = [memory(f"turn{n or ''}", session="s", position=n) for n in range(3)]
     await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob"), *turns))
     await store.commit(batch(note("Ada", "lived in London")))
-    assert await store.check() == []
+    assert await store.find_faults() == []
     shelf.ask(f"{damage} RETURNING 1")
-    faults = await store.check()
+    faults = await store.find_faults()
     assert any(found in fault for fault in faults), faults
     assert all(fault[0].isdigit() for fault in faults)
 
 
 async def test_what_a_sample_leaves_out_is_no_fault(store: PostgresStore) -> None:
-    owners = [entity(f"owner {n}") for n in range(SAMPLE)]
+    owners = [entity(f"owner {n}") for n in range(SAMPLE_RECORDS)]
     owned = [note(owner.name or "", f"said of {n}") for n, owner in enumerate(owners)]
-    turns = [memory(f"turn {n}", session="s", position=n) for n in range(2 * SAMPLE)]
+    turns = [memory(f"turn {n}", session="s", position=n) for n in range(2 * SAMPLE_RECORDS)]
     await store.commit(batch(*owners, *owned, *turns))
     for _ in range(3):
-        assert await store.check() == []
+        assert await store.find_faults() == []

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from everkept.engines.postgres.store import Round
+from everkept.engines.postgres.store import SharedQuery
 
 
 class Shelf:
@@ -31,7 +31,7 @@ class Shelf:
 async def test_who_asks_at_the_same_moment_shares_one_question() -> None:
     shelf = Shelf()
     shelf.may_answer.set()
-    round_ = Round(shelf.answer)
+    round_ = SharedQuery(shelf.answer)
     assert await asyncio.gather(*map(round_.ask, ("a", "bb", "a"))) == [1, 2, 1]
     assert await round_.ask("ccc") == 3
     assert shelf.asked == [["a", "bb"], ["ccc"]]
@@ -39,7 +39,7 @@ async def test_who_asks_at_the_same_moment_shares_one_question() -> None:
 
 async def test_who_asks_later_does_not_wait_for_an_answer_that_was_begun() -> None:
     shelf = Shelf()
-    round_ = Round(shelf.answer)
+    round_ = SharedQuery(shelf.answer)
     first = asyncio.ensure_future(round_.ask("a"))
     await shelf.was_asked.wait()
     second = asyncio.ensure_future(round_.ask("bb"))
@@ -50,7 +50,7 @@ async def test_who_asks_later_does_not_wait_for_an_answer_that_was_begun() -> No
 
 async def test_only_the_last_who_stops_waiting_ends_it() -> None:
     shelf = Shelf()
-    round_ = Round(shelf.answer)
+    round_ = SharedQuery(shelf.answer)
     first, second = (asyncio.ensure_future(round_.ask(word)) for word in ("a", "bb"))
     await shelf.was_asked.wait()
     for waiting, ended in ((first, 0), (second, 1)):
@@ -65,6 +65,6 @@ async def test_a_failure_reaches_everybody_who_asked_for_it() -> None:
     async def fail(_words: Sequence[str]) -> Mapping[str, int]:
         raise LookupError
 
-    round_ = Round(fail)
+    round_ = SharedQuery(fail)
     told = await asyncio.gather(*map(round_.ask, "ab"), return_exceptions=True)
     assert [type(each) for each in told] == [LookupError, LookupError]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from everkept.engines.postgres.database import Database, Work
-from everkept.engines.postgres.schema import EMPTY
+from everkept.engines.postgres.schema import EMPTY_LAYOUT
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.transactions import note_change
 from postgres_server import PATIENCE, Server, proxied
@@ -51,7 +51,7 @@ class Ear:
 
 @pytest.fixture
 def database(common: Server) -> Database:
-    return common.database(layout=EMPTY, readers=1)
+    return common.database(layout=EMPTY_LAYOUT, readers=1)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_who_cannot_tell_does_not_fail_for_it_nor_keep_anybody_from_closin
     common: Server,
 ) -> None:
     async with proxied(common) as proxy:
-        database = proxy.database(layout=EMPTY, writers=1)
+        database = proxy.database(layout=EMPTY_LAYOUT, writers=1)
         await database.write(change(1))
         proxy.stall()
         async with asyncio.timeout(PATIENCE):

@@ -5,9 +5,9 @@ from queue import Queue
 from typing import Any, cast
 
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.schema import EMPTY
+from everkept.engines.postgres.schema import EMPTY_LAYOUT
 from everkept.engines.postgres.statements import Cursor
-from everkept.engines.postgres.transactions import Listener
+from everkept.engines.postgres.transactions import ChangeListener
 from postgres_server import Server, proxied
 
 
@@ -34,9 +34,9 @@ async def tell(database: Database, text: str) -> None:
 
 
 async def test_a_change_wakes_every_server_of_its_schema_and_no_other(common: Server) -> None:
-    database = common.database(layout=EMPTY)
-    same = common.database(database.schema, layout=EMPTY)
-    other = common.database(layout=EMPTY)
+    database = common.database(layout=EMPTY_LAYOUT)
+    same = common.database(database.schema, layout=EMPTY_LAYOUT)
+    other = common.database(layout=EMPTY_LAYOUT)
     ears = [Ear(each) for each in (database, same, other)]
     for ear in ears:
         assert await ear.next() is None  # from now on nothing is missed
@@ -49,7 +49,7 @@ async def test_a_change_wakes_every_server_of_its_schema_and_no_other(common: Se
 
 
 async def test_what_was_undone_wakes_nobody(common: Server) -> None:
-    database = common.database(layout=EMPTY)
+    database = common.database(layout=EMPTY_LAYOUT)
     ear = Ear(database)
     assert await ear.next() is None
 
@@ -65,9 +65,9 @@ async def test_what_was_undone_wakes_nobody(common: Server) -> None:
 
 
 async def test_after_a_break_anything_may_have_changed(common: Server) -> None:
-    database = common.database(layout=EMPTY)
+    database = common.database(layout=EMPTY_LAYOUT)
     async with proxied(common) as proxy:
-        far = proxy.database(database.schema, layout=EMPTY)
+        far = proxy.database(database.schema, layout=EMPTY_LAYOUT)
         ear = Ear(far)
         assert await ear.next() is None
         proxy.cut()
@@ -77,7 +77,7 @@ async def test_after_a_break_anything_may_have_changed(common: Server) -> None:
 
 
 async def test_closing_ends_it_and_listening_begins_anew(common: Server) -> None:
-    database = common.database(layout=EMPTY)
+    database = common.database(layout=EMPTY_LAYOUT)
     ear = Ear(database)
     assert await ear.next() is None
     await database.close()
@@ -101,7 +101,9 @@ class Loop:
 async def test_what_was_on_its_way_when_it_was_closed_is_not_told(common: Server) -> None:
     heard: list[int | None] = []
     loop = Loop()
-    listener = Listener(common.connect, "test", heard.append, cast(asyncio.AbstractEventLoop, loop))
+    listener = ChangeListener(
+        common.connect, "test", heard.append, cast(asyncio.AbstractEventLoop, loop)
+    )
     do, *given = await asyncio.to_thread(loop.given.get, timeout=30)
     do(*given)
     assert heard == [None]

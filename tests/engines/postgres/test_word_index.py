@@ -4,20 +4,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.fallback_answers import fields_of, matches
-from everkept.core.records import Weights, Where
+from everkept.core.fallback_answers import is_match, split_fields
+from everkept.core.records import RecordFilter, Weights
 from everkept.core.store import MatchWords
 from everkept.engines.postgres.search import match
-from everkept.engines.postgres.word_index import lexemes
-from everkept.language.spellings import stem, tokens
-from everkept.language.words import Phrase, index_text
+from everkept.engines.postgres.word_index import build_tsvector
+from everkept.language.spellings import split_tokens, stem
+from everkept.language.words import WordPhrase, build_index_text
 from examples import examples
 from postgres_tables import Tables, said
 
 
 def finds(tables: Tables, *words: str, prefix: bool = False) -> list[str]:
     found = match(
-        tables.cursor, tables.store, MatchWords(Phrase(words, prefix), Where(), Weights(), 10)
+        tables.cursor,
+        tables.store,
+        MatchWords(WordPhrase(words, prefix), RecordFilter(), Weights(), 10),
     )
     return [each.id for each in found]
 
@@ -35,14 +37,18 @@ def size_of(tables: Tables) -> int:
 def test_any_text_can_be_indexed_and_has_all_its_words(
     tables: Tables, name: str, text: str, context: str
 ) -> None:
-    made = lexemes(tables.store, said(text, name=name), [context])
-    wanted = {stem(word) for part in (name, text, context) for word in tokens(index_text(part))}
+    made = build_tsvector(tables.store, said(text, name=name), [context])
+    wanted = {
+        stem(word)
+        for part in (name, text, context)
+        for word in split_tokens(build_index_text(part))
+    }
     indexed = tables.value("SELECT tsvector_to_array(%s::tsvector)", made)
     assert {*indexed} == {*wanted, f"@{tables.store}"}
 
 
 def test_each_column_has_a_weight_of_its_own(tables: Tables) -> None:
-    made = lexemes(7, said("red", name="blue", type="grey"), ["green"])
+    made = build_tsvector(7, said("red", name="blue", type="grey"), ["green"])
     assert made == "'@7':4 'blue':1A 'grei':3B 'red':4B 'green':6C"
 
 
@@ -96,12 +102,12 @@ def test_a_text_of_more_words_than_an_entry_holds_is_found_by_them(tables: Table
 def test_a_very_long_word_is_found_and_told_from_another(tables: Tables, letter: str) -> None:
     word = "q" + letter * 5_000
     tables.add(said(word, id="a"), said(f"{word}{letter}", id="b"))
-    typed = tokens(index_text(word))
+    typed = split_tokens(build_index_text(word))
     assert finds(tables, *typed) == ["a"]
     assert {*finds(tables, typed[0][:400], prefix=True)} == {"a", "b"}
 
 
 def test_a_record_of_no_words_is_found_by_none(tables: Tables) -> None:
     tables.add(said("...", id="a", name=None))
-    assert not matches(fields_of("", "...", ""), Phrase(("a",)))
+    assert not is_match(split_fields("", "...", ""), WordPhrase(("a",)))
     assert finds(tables, "a", prefix=True) == []

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from everkept.core.records import Link, Record
+from everkept.core.records import Record, RecordLink
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.store import PostgresStore
 from everkept.engines.postgres.writes import (
     StorePlace,
+    advance_state,
+    build_link_columns,
+    build_record_columns,
     insert,
-    link_columns,
-    record_columns,
-    taken,
-    written,
+    lock_store,
 )
 from everkept.errors import Conflict
 from postgres_libraries import Shelf
@@ -24,15 +24,15 @@ from records import batch, entity, link
 PLACE = StorePlace(1, "user")
 
 
-def put(*things: Record | Link) -> Callable[[Cursor], None]:
+def put(*things: Record | RecordLink) -> Callable[[Cursor], None]:
     """Writes them whatever is there: nobody plans."""
 
     def work(cursor: Cursor) -> None:
-        state = taken(cursor, PLACE)
-        with written(cursor, PLACE, seq=state.seq + 1, ages=state.ages + len(things)):
+        state = lock_store(cursor, PLACE)
+        with advance_state(cursor, PLACE, seq=state.seq + 1, ages=state.ages + len(things)):
             for age, thing in enumerate(things, state.ages + 1):
                 is_record = isinstance(thing, Record)
-                columns = record_columns(thing) if is_record else link_columns(thing)
+                columns = build_record_columns(thing) if is_record else build_link_columns(thing)
                 table = "records" if is_record else "links"
                 insert(cursor, table, PLACE.number, [{**columns, "age": age}])
 
@@ -48,21 +48,21 @@ def put(*things: Record | Link) -> Callable[[Cursor], None]:
     ids=["records", "links"],
 )
 async def test_what_no_plan_has_noticed_is_still_a_conflict(
-    shelf: Shelf, store: PostgresStore, first: Record | Link, second: Record | Link
+    shelf: Shelf, store: PostgresStore, first: Record | RecordLink, second: Record | RecordLink
 ) -> None:
     database = shared().database(shelf.schema)
     with pytest.raises(Conflict):
         await database.write(put(first, second))
-    assert await store.stamp() == (0, 0)
+    assert await store.get_stamp() == (0, 0)
     await database.write(put(first))
     with pytest.raises(Conflict):
         await database.write(put(second))
-    assert await store.stamp() == (1, 0)
+    assert await store.get_stamp() == (1, 0)
     await database.close()
 
 
 async def test_whoever_listens_hears_of_each_commit(shelf: Shelf) -> None:
-    listening, store = shared().database(shelf.schema), await shelf.library().history()
+    listening, store = shared().database(shelf.schema), await shelf.library().open_history_store()
     heard: asyncio.Queue[int | None] = asyncio.Queue()
     listening.listen(heard.put_nowait)
     async with asyncio.timeout(30):

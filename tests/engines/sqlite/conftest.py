@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from data_folders import filled
-from everkept.care.findings import Patient
-from everkept.core.times import now
+from everkept.care.findings import CheckContext
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.settings import load
+from everkept.settings import read_settings
 from records import batch, entity
 
 PROJECT_NAME = "project"
@@ -45,5 +45,5 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def patient(data: Path) -> Patient:
-    return Patient(load({"data_dir": data, "config": "none"}, {}), now)
+def patient(data: Path) -> CheckContext:
+    return CheckContext(read_settings({"data_dir": data, "config": "none"}, {}), read_clock)

@@ -5,9 +5,9 @@ import pytest
 
 from data_folders import backed_up, everything, filled, statement
 from everkept.care.doctor import check_projects
-from everkept.care.findings import Finding, Patient, mended
-from everkept.core.times import now
-from everkept.engines.sqlite.care import OLD_BACKUP
+from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes
+from everkept.core.times import read_clock
+from everkept.engines.sqlite.care import OLD_BACKUP_MICROSECONDS
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 from processes import said_by
@@ -15,20 +15,20 @@ from records import batch, entity
 
 
 @pytest.fixture(autouse=True)
-def backup(patient: Patient, tmp_path: Path) -> Path:
+def backup(patient: CheckContext, tmp_path: Path) -> Path:
     """One that is fresh, so that nothing is said of that."""
     backed_up(patient.folder, tmp_path / "copy.zip")
     return tmp_path / "copy.zip"
 
 
-def worst(patient: Patient) -> list[Finding]:
+def worst(patient: CheckContext) -> list[DoctorFinding]:
     return [finding for finding in check_projects(patient) if finding.severity != "ok"]
 
 
-def mended_one(patient: Patient) -> Finding:
+def mended_one(patient: CheckContext) -> DoctorFinding:
     """The one thing that is wrong; afterwards nothing is."""
     [finding] = worst(patient)
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.is_done, done
     assert worst(patient) == []
     return finding
@@ -44,24 +44,26 @@ def written(folder: Path, project: str) -> None:
     asyncio.run(run())
 
 
-def file_of(patient: Patient, part: str = "projects") -> Path:
+def file_of(patient: CheckContext, part: str = "projects") -> Path:
     [path] = (patient.folder / part).glob("*.db")
     return path
 
 
-def test_projects_that_have_their_files_are_well_and_left_as_they_are(patient: Patient) -> None:
+def test_projects_that_have_their_files_are_well_and_left_as_they_are(
+    patient: CheckContext,
+) -> None:
     before = said_by("digests", patient.folder)
     assert worst(patient) == []
     assert said_by("digests", patient.folder) == before
 
 
-def test_a_move_that_was_cut_short_is_settled(patient: Patient) -> None:
+def test_a_move_that_was_cut_short_is_settled(patient: CheckContext) -> None:
     said_by("set_transition", patient.folder / "_meta.db", "shop", "archiving")
     assert mended_one(patient).severity == "problem"
     written(patient.folder, "shop")
 
 
-def test_a_file_that_is_gone_is_named_and_never_mended(patient: Patient) -> None:
+def test_a_file_that_is_gone_is_named_and_never_mended(patient: CheckContext) -> None:
     file_of(patient).unlink()
     [finding] = worst(patient)
     assert finding.severity == "problem"
@@ -70,7 +72,7 @@ def test_a_file_that_is_gone_is_named_and_never_mended(patient: Patient) -> None
     assert finding.mend is None
 
 
-def test_a_file_in_the_wrong_folder_is_found_there(patient: Patient) -> None:
+def test_a_file_in_the_wrong_folder_is_found_there(patient: CheckContext) -> None:
     path = file_of(patient)
     path.rename(patient.folder / "archive" / path.name)
     assert mended_one(patient).severity == "problem"
@@ -81,7 +83,7 @@ def test_a_file_in_the_wrong_folder_is_found_there(patient: Patient) -> None:
 
 @pytest.mark.parametrize("generation", [-1, 0, 7])
 def test_a_project_that_its_file_keeps_from_being_written_can_be_written_again(
-    patient: Patient, generation: int
+    patient: CheckContext, generation: int
 ) -> None:
     sql = f"UPDATE meta SET value = {generation} WHERE key = 'generation'"
     statement(file_of(patient), sql)
@@ -89,7 +91,7 @@ def test_a_project_that_its_file_keeps_from_being_written_can_be_written_again(
     written(patient.folder, "shop")
 
 
-def test_a_file_that_the_list_lacks_is_listed_again(patient: Patient) -> None:
+def test_a_file_that_the_list_lacks_is_listed_again(patient: CheckContext) -> None:
     before = everything(patient.folder)["stores"]["shop"]
     meta = patient.folder / "_meta.db"
     statement(meta, "DELETE FROM workspaces")
@@ -99,7 +101,7 @@ def test_a_file_that_the_list_lacks_is_listed_again(patient: Patient) -> None:
     written(patient.folder, "shop")
 
 
-def test_what_is_left_of_a_deleted_project_goes(patient: Patient) -> None:
+def test_what_is_left_of_a_deleted_project_goes(patient: CheckContext) -> None:
     path = file_of(patient)
     statement(path, "UPDATE meta SET value = 0 WHERE key = 'generation'")
     statement(patient.folder / "_meta.db", "DELETE FROM workspaces")
@@ -108,31 +110,31 @@ def test_what_is_left_of_a_deleted_project_goes(patient: Patient) -> None:
     assert not path.exists()
 
 
-def test_a_list_that_is_missing_is_made_anew(patient: Patient) -> None:
+def test_a_list_that_is_missing_is_made_anew(patient: CheckContext) -> None:
     (patient.folder / "_meta.db").unlink()
     [finding] = worst(patient)
     assert finding.severity == "problem"
     for lost in ("switched off", "tokens", "folder"):
         assert lost in finding.what
     assert "put _meta.db back" in (finding.command or "")
-    [done] = mended([finding])
+    [done] = apply_fixes([finding])
     assert done.is_done
     assert "all of them are on" in done.did
     assert {name for _, name, _, _ in everything(patient.folder)["projects"]} == {"shop", "old"}
 
 
-def test_the_turn_of_a_process_that_died_long_ago_is_ended(patient: Patient) -> None:
+def test_the_turn_of_a_process_that_died_long_ago_is_ended(patient: CheckContext) -> None:
     meta = patient.folder / "_meta.db"
-    statement(meta, f"INSERT INTO notes VALUES ('lease.vectors', 'somebody {now()}')")
+    statement(meta, f"INSERT INTO notes VALUES ('lease.vectors', 'somebody {read_clock()}')")
     assert worst(patient) == []
     statement(meta, "UPDATE notes SET value = 'somebody 1' WHERE key = 'lease.vectors'")
     assert mended_one(patient).severity == "advice"
 
 
-def test_a_project_that_is_off_is_told_with_how_to_switch_it_on(patient: Patient) -> None:
+def test_a_project_that_is_off_is_told_with_how_to_switch_it_on(patient: CheckContext) -> None:
     async def switch() -> None:
         library = SqliteLibrary(patient.folder)
-        await library.switch("shop", off=True)
+        await library.set_off("shop", off=True)
         await library.close()
 
     asyncio.run(switch())
@@ -141,8 +143,8 @@ def test_a_project_that_is_off_is_told_with_how_to_switch_it_on(patient: Patient
     assert finding.command == 'everkept on --project "shop"'
 
 
-def test_an_old_or_missing_backup_gets_advice(patient: Patient, backup: Path) -> None:
-    later = replace(patient, clock=lambda: now() + 2 * OLD_BACKUP)
+def test_an_old_or_missing_backup_gets_advice(patient: CheckContext, backup: Path) -> None:
+    later = replace(patient, clock=lambda: read_clock() + 2 * OLD_BACKUP_MICROSECONDS)
     [finding] = worst(later)
     assert finding.severity == "advice"
     assert str(backup) in finding.what
@@ -154,14 +156,14 @@ def test_an_old_or_missing_backup_gets_advice(patient: Patient, backup: Path) ->
     assert finding.command == "everkept backup FILE"
 
 
-def test_an_empty_folder_has_nothing_to_say(patient: Patient, tmp_path: Path) -> None:
+def test_an_empty_folder_has_nothing_to_say(patient: CheckContext, tmp_path: Path) -> None:
     settings = replace(patient.settings, data_dir=tmp_path / "none")
     assert [*check_projects(replace(patient, settings=settings))] == []
 
 
 @pytest.mark.parametrize("content", [b"", b"scribbled over"])
 def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
-    patient: Patient, content: bytes
+    patient: CheckContext, content: bytes
 ) -> None:
     (patient.folder / "projects" / "junk.db").write_bytes(content)
     assert worst(patient) == []
@@ -173,7 +175,7 @@ def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
 
 
 def test_what_accounts_keep_for_themselves_is_counted_and_not_named(
-    patient: Patient, tmp_path: Path
+    patient: CheckContext, tmp_path: Path
 ) -> None:
     filled(patient.folder, "@user (anna)", "@user (bob)", "@history (bob)")
     told = [finding.what for finding in check_projects(patient)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.care import Owner
+from everkept.core.care import OwningProject
 from everkept.engines.sqlite.care import SqliteCare
 
 
@@ -12,13 +12,13 @@ from everkept.engines.sqlite.care import SqliteCare
     "name", ["_meta.db", "user.db", "history.db", "projects/a-b.db", "archive/a.db"]
 )
 def test_names_that_a_data_folder_has(tmp_path: Path, name: str) -> None:
-    assert SqliteCare(tmp_path).is_name(name)
+    assert SqliteCare(tmp_path).is_database_name(name)
 
 
 @given(st.text(alphabet="./\\:ab\0", max_size=12), st.sampled_from(["", ".db"]))
 def test_no_name_leads_out_of_a_data_folder(start: str, end: str) -> None:
     for name in (start + end, f"projects/{start}{end}"):
-        if SqliteCare(Path("/data")).is_name(name):
+        if SqliteCare(Path("/data")).is_database_name(name):
             folders = name.split("/")[:-1]
             assert folders in (["projects"], ["archive"])
             assert ".." not in name
@@ -28,8 +28,11 @@ def test_no_name_leads_out_of_a_data_folder(start: str, end: str) -> None:
 def test_a_copy_of_the_list_says_whose_each_file_is(data: Path, tmp_path: Path) -> None:
     care = SqliteCare(data)
     copy = tmp_path / "copy.db"
-    with care.moment() as moment:
+    with care.open_snapshot() as moment:
         moment.copy(care.catalogue, copy, lambda _done, _total: None)
-        assert care.owners(copy) == moment.owners
+        assert care.read_owners(copy) == moment.owners
     found = {Path(name).parent.name: owner for name, owner in moment.owners.items()}
-    assert found == {"projects": Owner("shop", "active"), "archive": Owner("old", "archived")}
+    assert found == {
+        "projects": OwningProject("shop", "active"),
+        "archive": OwningProject("old", "archived"),
+    }

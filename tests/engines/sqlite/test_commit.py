@@ -3,7 +3,7 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
-from everkept.core.records import Delete, Where
+from everkept.core.records import Delete, RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
 from processes import acting
 from records import batch, entity, record_ref
@@ -24,12 +24,12 @@ async def test_commits_of_several_processes_are_all_kept(
         said = [set(writer.finish()) for writer in writers]
     assert [len(acknowledged) for acknowledged in said] == [COMMITS] * PROCESSES
     _, store = await library.open("project")
-    found = [record.id for record in await store.scan(Where())]
+    found = [record.id for record in await store.scan(RecordFilter())]
     assert set(found) == {"kept"}.union(*said)
-    changes = await store.changes(limit=10_000)
+    changes = await store.read_changes(limit=10_000)
     assert [change.seq for change in changes] == list(range(1, PROCESSES * COMMITS + 2))
     assert [edit.id for change in changes for edit in change.edits] == found
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_what_was_acknowledged_survives_a_kill_at_any_moment(
@@ -41,8 +41,8 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_moment(
             acknowledged.update(writer.hear() for _ in range(5 + 7 * kill))
             acknowledged.update(writer.kill())
         _, store = await library.open("project")
-        assert acknowledged <= {record.id for record in await store.scan(Where())}
-        assert await store.check() == []
+        assert acknowledged <= {record.id for record in await store.scan(RecordFilter())}
+        assert await store.find_faults() == []
 
 
 async def test_of_several_who_commit_the_same_at_once_one_does_and_all_hear_of_it(
@@ -59,8 +59,8 @@ async def test_of_several_who_commit_the_same_at_once_one_does_and_all_hear_of_i
         assert told[0].seq == number + 2
     _, store = await library.open("project")
     expected = [f"once {number}" for number in range(10)]
-    assert [record.id for record in await store.scan(Where())] == expected
-    assert len(await store.changes()) == 11
+    assert [record.id for record in await store.scan(RecordFilter())] == expected
+    assert len(await store.read_changes()) == 11
     for other in others:
         await other.close()
 
@@ -74,5 +74,5 @@ async def test_two_processes_that_start_at_once_make_one_library(folder: Path) -
         said = [starter.finish() for starter in starters]
     assert json.dumps(said).count("ok") == PROCESSES * 3
     library = SqliteLibrary(folder)
-    assert len(await library.projects()) == PROCESSES * 3
+    assert len(await library.list_projects()) == PROCESSES * 3
     await library.close()

@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite import connection
 from everkept.engines.sqlite.connection import (
     OUTSIDE_FAILURES,
     connect,
     create,
     fold,
-    in_snapshot,
-    transaction,
-    translated,
+    open_transaction,
+    read_in_snapshot,
+    translate_errors,
 )
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
@@ -71,7 +71,7 @@ def test_every_exception_of_apsw_is_translated_or_known_to_be_a_bug() -> None:
 def test_a_failure_of_the_outside_becomes_an_error_that_names_the_file(
     failure: type[apsw.Error],
 ) -> None:
-    with pytest.raises(EverkeptError) as caught, translated(Path("/data/project.db")):
+    with pytest.raises(EverkeptError) as caught, translate_errors(Path("/data/project.db")):
         raise failure("from SQLite")
     assert type(caught.value) is OUTSIDE_FAILURES[failure]
     assert caught.value.facts["path"] == "/data/project.db"
@@ -79,7 +79,7 @@ def test_a_failure_of_the_outside_becomes_an_error_that_names_the_file(
 
 
 def test_a_bug_is_not_translated() -> None:
-    with pytest.raises(apsw.SQLError), translated(Path("project.db")):
+    with pytest.raises(apsw.SQLError), translate_errors(Path("project.db")):
         raise apsw.SQLError("no such table")
 
 
@@ -87,17 +87,17 @@ async def test_a_write_beside_a_lock_that_is_never_released_is_told_and_leaves_n
     library: SqliteLibrary, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await library.close()
-    monkeypatch.setattr(connection, "BUSY_DEADLINE", 0.05)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
     with acting("hold_write_lock", path) as other:
         assert other.hear() == "holding"
         _, store = await library.open("project")
         with pytest.raises(StoreBusy) as caught:
             await store.commit(batch(entity("too late")))
         assert "seconds" not in str(caught.value)
-        assert [record.id for record in await store.scan(Where())] == ["kept"]
+        assert [record.id for record in await store.scan(RecordFilter())] == ["kept"]
         assert other.ask() == "released"
         await store.commit(batch(entity("in time")))
-        assert [record.id for record in await store.scan(Where())] == ["kept", "in time"]
+        assert [record.id for record in await store.scan(RecordFilter())] == ["kept", "in time"]
 
 
 async def test_a_write_waits_for_a_lock_that_is_released(
@@ -108,7 +108,7 @@ async def test_a_write_waits_for_a_lock_that_is_released(
         _, store = await library.open("project")
         other.tell()
         await store.commit(batch(entity("patient")))
-    assert [record.id for record in await store.scan(Where())] == ["kept", "patient"]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["kept", "patient"]
 
 
 def test_a_missing_file_is_a_conflict_and_is_not_made(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_transaction_that_fails_is_rolled_back(tmp_path: Path) -> None:
     db = connect(path, PROJECT)
 
     def fail() -> None:
-        with transaction(db):
+        with open_transaction(db):
             db.execute("UPDATE meta SET value = 7")
             raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ def test_a_failure_that_has_ended_the_snapshot_is_not_hidden(tmp_path: Path) -> 
         raise apsw.IOError("disk I/O error")
 
     with pytest.raises(apsw.IOError):
-        in_snapshot(db, question)
+        read_in_snapshot(db, question)
     db.close()
 
 
@@ -207,8 +207,11 @@ def test_a_failure_on_a_full_disk_is_told_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[apsw.Error]
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
-    with pytest.raises(StorageFull, match="no room"), translated(tmp_path / "project.db"):
+    with pytest.raises(StorageFull, match="no room"), translate_errors(tmp_path / "project.db"):
         raise failure("disk I/O error")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-    with pytest.raises(Unavailable, match="disk I/O error"), translated(tmp_path / "project.db"):
+    with (
+        pytest.raises(Unavailable, match="disk I/O error"),
+        translate_errors(tmp_path / "project.db"),
+    ):
         raise failure("disk I/O error")

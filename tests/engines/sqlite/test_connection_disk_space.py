@@ -5,7 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from everkept.engines.sqlite.connection import is_full, no_room, shown, size_of, usable
+from everkept.engines.sqlite.connection import (
+    build_storage_full_error,
+    format_size,
+    is_full,
+    measure_file,
+    translate_disk_errors,
+)
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ReadOnly, StorageFull, Unavailable
 
@@ -24,7 +30,7 @@ from everkept.errors import ReadOnly, StorageFull, Unavailable
     ],
 )
 def test_sizes_are_told_as_a_person_says_them(size: int, text: str) -> None:
-    assert shown(size) == text
+    assert format_size(size) == text
 
 
 def has_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -38,20 +44,20 @@ def test_a_full_disk_is_told_with_what_is_taken_and_what_is_free(
     path.write_bytes(b"x" * 2_000_000)
     path.with_name("project.db-wal").write_bytes(b"x" * 500_000)
     has_free(monkeypatch, 8_192)
-    error = no_room(path, "The file of project")
+    error = build_storage_full_error(path, "The file of project")
     assert (error.facts["current_size"], error.facts["free"]) == (2_500_000, 8_192)
     assert "2.5 MB" in error.message
     assert "8.2 kB are free" in error.message
-    assert error.envelope()["error"] == "storage_full"
+    assert error.to_envelope()["error"] == "storage_full"
 
 
 def test_a_quota_is_not_taken_for_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_free(monkeypatch, 8_192)
-    assert "Free some disk space" in str(no_room(tmp_path, "It"))
+    assert "Free some disk space" in str(build_storage_full_error(tmp_path, "It"))
     has_free(monkeypatch, 10**12)
-    assert "quota" in str(no_room(tmp_path, "It"))
+    assert "quota" in str(build_storage_full_error(tmp_path, "It"))
 
 
 def test_a_disk_that_says_nothing_of_itself_is_not_called_full(
@@ -62,7 +68,7 @@ def test_a_disk_that_says_nothing_of_itself_is_not_called_full(
 
     monkeypatch.setattr(shutil, "disk_usage", refuse)
     assert not is_full(tmp_path)
-    error = no_room(tmp_path / "nowhere" / "project.db", "It")
+    error = build_storage_full_error(tmp_path / "nowhere" / "project.db", "It")
     assert "free" not in error.facts
     assert error.facts["current_size"] == 0
 
@@ -78,7 +84,7 @@ async def test_a_project_that_has_no_room_is_refused_with_the_sizes(
         await library.create("another", "")
     assert caught.value.facts["free"] > 0
     assert caught.value.facts["current_size"] == 0
-    assert [project.name for project in await library.projects()] == ["project"]
+    assert [project.name for project in await library.list_projects()] == ["project"]
 
 
 def test_a_folder_is_as_large_as_the_databases_in_it(tmp_path: Path) -> None:
@@ -86,14 +92,14 @@ def test_a_folder_is_as_large_as_the_databases_in_it(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"x" * 1_000)
-    with pytest.raises(StorageFull) as caught, usable(tmp_path):
+    with pytest.raises(StorageFull) as caught, translate_disk_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.facts["current_size"] == 2_000
-    assert size_of(tmp_path / "_meta.db") == 1_000
+    assert measure_file(tmp_path / "_meta.db") == 1_000
 
 
 def test_what_is_no_lack_of_room_is_told_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(ReadOnly), usable(tmp_path):
+    with pytest.raises(ReadOnly), translate_disk_errors(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied")
-    with pytest.raises(Unavailable, match="Input/output"), usable(tmp_path):
+    with pytest.raises(Unavailable, match="Input/output"), translate_disk_errors(tmp_path):
         raise OSError(errno.EIO, "Input/output error")

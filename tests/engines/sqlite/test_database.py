@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from everkept.engines.sqlite.connection import Connection, connect, create
-from everkept.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
+from everkept.engines.sqlite.database import MAX_LOG_PAGES, MAX_SHORT_STREAK, Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.errors import Conflict, ReadOnly, Unavailable
 
@@ -228,7 +228,7 @@ async def test_short_questions_in_a_row_leave_others_their_turn(path: Path) -> N
     database, turns = Database(path, PROJECT), list[int]()
 
     async def ask_often() -> None:
-        for number in range(2 * SHORT_IN_A_ROW):
+        for number in range(2 * MAX_SHORT_STREAK):
             turns.append(number)
             await database.read(generation)
 
@@ -237,7 +237,7 @@ async def test_short_questions_in_a_row_leave_others_their_turn(path: Path) -> N
 
     await database.read(generation)
     _, seen = await asyncio.gather(ask_often(), wait_for_a_turn())
-    assert seen == SHORT_IN_A_ROW + 1
+    assert seen == MAX_SHORT_STREAK + 1
     await database.close()
 
 
@@ -334,8 +334,8 @@ async def test_a_long_log_is_folded_in_and_never_in_the_callers_thread(
     threads: list[int] = []
     while not threads or threads[-1] == own:
         threads.append(await hasty.write(fill, short=True))
-    assert size_of(log) > FOLDED_PAGES * 4096  # until the next write begins it again
-    assert len(threads) == FOLDED_PAGES // 100 + 1
+    assert size_of(log) > MAX_LOG_PAGES * 4096  # until the next write begins it again
+    assert len(threads) == MAX_LOG_PAGES // 100 + 1
     threads = [await hasty.write(write_a_little, short=True) for _ in range(2)]
     assert [thread == own for thread in threads] == [False, True]
-    assert size_of(path) > FOLDED_PAGES * 4000
+    assert size_of(path) > MAX_LOG_PAGES * 4000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite import library
 from everkept.engines.sqlite.connection import connect, create
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -31,7 +31,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def ids(library: SqliteLibrary, project: str) -> list[str]:
     _, store = await library.open(project)
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 async def test_a_lost_list_of_projects_is_made_anew_from_their_files(
@@ -43,11 +43,11 @@ async def test_a_lost_list_of_projects_is_made_anew_from_their_files(
         await library.archive("old")
         await library.restore("old")
     await library.archive("old")
-    before = {p.id: (p.name, p.description, p.status) for p in await library.projects()}
-    created = [project.created_at for project in await library.projects()]
+    before = {p.id: (p.name, p.description, p.status) for p in await library.list_projects()}
+    created = [project.created_at for project in await library.list_projects()]
     again = await lost(library, folder)
-    assert {p.id: (p.name, p.description, p.status) for p in await again.projects()} == before
-    assert [project.created_at for project in await again.projects()] == created
+    assert {p.id: (p.name, p.description, p.status) for p in await again.list_projects()} == before
+    assert [project.created_at for project in await again.list_projects()] == created
     assert await ids(again, "project") == ["kept"]
     await again.restore("old")
     for name in ("old", "shop", "project"):
@@ -70,7 +70,7 @@ async def test_a_name_that_two_files_have_gets_a_number(
     library = await lost(library, folder)
     for path in (folder / "hidden").glob("*.db"):
         path.rename(folder / "archive" / path.name)
-    names = {project.name: project.status for project in await library.projects()}
+    names = {project.name: project.status for project in await library.list_projects()}
     assert names == {"project": "active", "project-2": "archived"}
     await library.restore("project-2")
     assert await ids(library, "project-2") == ["kept"]
@@ -82,7 +82,10 @@ async def test_a_file_that_does_not_know_its_name_gets_one(
 ) -> None:
     create(folder / "projects" / "0123456789abcdef.db", PROJECT)
     again = await lost(library, folder)
-    assert [project.name for project in await again.projects()] == ["project", "recovered-01234567"]
+    assert [project.name for project in await again.list_projects()] == [
+        "project",
+        "recovered-01234567",
+    ]
     assert await ids(again, "recovered-01234567") == []
     await again.close()
 
@@ -92,7 +95,7 @@ async def test_a_damaged_file_is_left_out_and_told(
 ) -> None:
     (folder / "projects" / "damaged.db").write_bytes(b"no database")
     again = await lost(library, folder)
-    assert [project.name for project in await again.projects()] == ["project"]
+    assert [project.name for project in await again.list_projects()] == ["project"]
     assert any("damaged.db" in record.getMessage() for record in caplog.records)
     assert (folder / "projects" / "damaged.db").read_bytes() == b"no database"
     await again.close()
@@ -105,7 +108,7 @@ async def test_a_file_of_a_newer_program_is_not_forgotten(
     with acting("leave_log", path, "PRAGMA user_version=99") as other:
         other.process.wait()
     with pytest.raises(StoreTooNew):
-        await again.projects()
+        await again.list_projects()
     assert names_in(folder) == ["_meta.moved", "archive", "projects"]
 
 
@@ -115,7 +118,7 @@ async def test_a_move_that_a_crash_cut_in_two_is_finished_from_the_files_alone(
     with acting("die_while_archiving", folder, "project") as other:
         other.process.wait()
     again = await lost(library, folder)
-    assert [project.status for project in await again.projects()] == ["archived"]
+    assert [project.status for project in await again.list_projects()] == ["archived"]
     await again.restore("project")
     assert await ids(again, "project") == ["kept"]
     await again.close()
@@ -130,7 +133,7 @@ async def test_the_log_of_a_list_that_was_moved_away_is_not_taken_for_the_new_on
     assert (folder / "_meta.db-wal").stat().st_size
     (folder / "_meta.db").unlink()
     again = SqliteLibrary(folder)
-    assert [project.name for project in await again.projects()] == ["project"]
+    assert [project.name for project in await again.list_projects()] == ["project"]
     await again.close()
 
 
@@ -140,7 +143,7 @@ async def test_a_damaged_list_of_projects_says_what_can_be_done(
     await library.close()
     (folder / "_meta.db").write_bytes(b"no database")
     with pytest.raises(StoreDamaged) as caught:
-        await SqliteLibrary(folder).projects()
+        await SqliteLibrary(folder).list_projects()
     assert "move it away" in (caught.value.hint or "")
     assert "Tokens" in (caught.value.hint or "")
 
@@ -184,7 +187,7 @@ def test_of_several_that_make_the_users_file_at_once_all_use_the_same(tmp_path: 
 
     def use(number: int) -> None:
         starting.wait()
-        library.make_store(tmp_path / "user.db")
+        library.create_store(tmp_path / "user.db")
         with closing(connect(tmp_path / "user.db", PROJECT)) as db:
             db.execute("INSERT INTO changes(at, tool) VALUES (?, '')", (number,))
 
@@ -199,10 +202,12 @@ def test_of_several_that_make_the_users_file_at_once_all_use_the_same(tmp_path: 
 async def test_the_users_file_is_no_project_when_the_list_is_made_anew(
     library: SqliteLibrary, folder: Path
 ) -> None:
-    await (await library.user()).commit(batch(entity("mine")))
+    await (await library.open_user_store()).commit(batch(entity("mine")))
     again = await lost(library, folder)
-    assert [project.name for project in await again.projects()] == ["project"]
-    assert [record.id for record in await (await again.user()).scan(Where())] == ["mine"]
+    assert [project.name for project in await again.list_projects()] == ["project"]
+    assert [record.id for record in await (await again.open_user_store()).scan(RecordFilter())] == [
+        "mine"
+    ]
     await again.close()
 
 
@@ -215,6 +220,6 @@ async def test_drafts_that_a_crash_left_are_removed_and_fresh_ones_are_not(
     for draft in (stale, fresh):
         create(draft, LIBRARY)
     os.utime(stale, (1, 1))
-    await library.projects()
+    await library.list_projects()
     assert not stale.exists()
     assert fresh.exists()

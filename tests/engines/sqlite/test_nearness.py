@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from everkept.core.ports import Embedded
-from everkept.core.records import Delete, Record, Update, Weights, Where
+from everkept.core.ports import RecordVector
+from everkept.core.records import Delete, Record, RecordFilter, Update, Weights
 from everkept.engines import vectors
 from everkept.engines.sqlite import nearness, search
 from everkept.engines.sqlite.connection import connect
@@ -43,14 +43,19 @@ def memories(count: int) -> list[Record]:
 
 
 async def embed(store: SqliteStore, floats: NDArray[np.float32], first: int = 0) -> None:
-    items = [Embedded(f"m{first + n}", 1, vector) for n, vector in enumerate(floats)]
+    items = [RecordVector(f"m{first + n}", 1, vector) for n, vector in enumerate(floats)]
     await store.put_vectors(MODEL, items)
 
 
 async def near(
-    store: SqliteStore, vector: NDArray[np.float32], where: Where | None = None, limit: int = 5
+    store: SqliteStore,
+    vector: NDArray[np.float32],
+    where: RecordFilter | None = None,
+    limit: int = 5,
 ) -> list[str]:
-    return [match.id for match in await store.near(MODEL, vector, where or Where(), limit)]
+    return [
+        match.id for match in await store.find_near(MODEL, vector, where or RecordFilter(), limit)
+    ]
 
 
 def expected(floats: NDArray[np.float32], vector: NDArray[np.float32], limit: int) -> list[str]:
@@ -75,7 +80,7 @@ async def other(library: SqliteLibrary, folder: Path) -> AsyncIterator[SqliteSto
 @pytest.fixture(params=[10_000, 50], ids=["exact", "codes"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index in each of its two forms."""
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", request.param)
+    monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", request.param)
 
 
 async def test_what_another_window_stores_replaces_and_removes_is_seen_at_the_next_question(
@@ -95,9 +100,9 @@ async def test_what_another_window_stores_replaces_and_removes_is_seen_at_the_ne
         found = await near(store, floats[number], limit=60)
         assert not {"m7", "m8", "m9"} & set(found)
         assert len(found) == 60
-    await other.put_vectors(MODEL, [Embedded("m7", 2, floats[9])])
+    await other.put_vectors(MODEL, [RecordVector("m7", 2, floats[9])])
     assert await near(store, floats[9], limit=1) == ["m7"]
-    await other.put_vectors("another", [Embedded("m7", 2, floats[9])])
+    await other.put_vectors("another", [RecordVector("m7", 2, floats[9])])
     assert "m7" not in await near(store, floats[9], limit=60)
 
 
@@ -109,7 +114,7 @@ async def test_reading_vectors_takes_little_more_memory_than_keeping_them(
     await store.commit(batch(*memories(count)))
     await embed(store, directions(count))
     connection = connect(next((folder / "projects").glob("*.db")), PROJECT)
-    index = nearness.Nearness(search.Sieve())
+    index = nearness.VectorIndexes(search.FilterCache())
     tracemalloc.start()
     index.catch_up(connection, MODEL)
     kept, most = tracemalloc.get_traced_memory()
@@ -141,12 +146,12 @@ async def test_an_index_of_many_begins_with_the_signs_of_their_vectors(
     monkeypatch: pytest.MonkeyPatch,
     at_once: int,
 ) -> None:
-    monkeypatch.setattr(vectors, "EXACT_LIMIT", 50)
-    monkeypatch.setattr(nearness, "SIGNS", at_once)
+    monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 50)
+    monkeypatch.setattr(nearness, "CHUNK_SIGNS", at_once)
     floats = directions(120)
     await store.commit(batch(*memories(120)))
     await embed(store, floats[:100])
-    await store.put_vectors("another", [Embedded("m4", 1, floats[4])])
+    await store.put_vectors("another", [RecordVector("m4", 1, floats[4])])
     await store.commit(batch(Update("m5", {"text": "another"}, 1)))
     for number in (3, 99):
         assert await near(other, floats[number], limit=1) == [f"m{number}"]
@@ -172,12 +177,12 @@ async def test_vectors_without_signs_are_found_as_well(
 async def test_what_a_filter_lets_through_is_read_again_after_a_change(
     store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SPARE", 0)
-    monkeypatch.setattr(search, "MOST_TRIED", 0)
+    monkeypatch.setattr(search, "SPARE_KEYS", 0)
+    monkeypatch.setattr(search, "MAX_TRIED_KEYS", 0)
     floats = directions(100)
     await store.commit(batch(*memories(100)))
     await embed(store, floats)
-    where = Where(min_importance=0.95)
+    where = RecordFilter(min_importance=0.95)
     for _ in range(2):
         assert set(await near(store, floats[0], where)) == {f"m{n}" for n in range(95, 100)}
     await store.commit(
@@ -185,7 +190,7 @@ async def test_what_a_filter_lets_through_is_read_again_after_a_change(
     )
     assert set(await near(store, floats[0], where)) == {"m3", *(f"m{n}" for n in range(95, 99))}
     for least in np.arange(0.5, 0.99, 0.05).tolist():
-        found = await near(store, floats[0], Where(min_importance=least), limit=3)
+        found = await near(store, floats[0], RecordFilter(min_importance=least), limit=3)
         assert len(found) == 3
 
 
@@ -211,19 +216,19 @@ async def test_a_filter_costs_a_handful_of_statements_at_most(
 
     monkeypatch.setattr(store.database, "read", counted)
     for where in (
-        Where(),
-        Where(min_importance=0.99),
-        Where(sessions=("s3",)),
-        Where(ids=("m1", "m2")),
-        Where(kinds=("memory",), visible_to="s1"),
-        Where(kinds=("entity",)),
+        RecordFilter(),
+        RecordFilter(min_importance=0.99),
+        RecordFilter(sessions=("s3",)),
+        RecordFilter(ids=("m1", "m2")),
+        RecordFilter(kinds=("memory",), visible_to="s1"),
+        RecordFilter(kinds=("entity",)),
     ):
         statements.clear()
         found = await near(store, floats[0], where, limit=20)
         assert len(statements) <= 8
         fitting = {record.id for record in await store.scan(where)}
         ranked = [name for name in expected(floats, floats[0], 600) if name in fitting]
-        if vectors.EXACT_LIMIT > 600:
+        if vectors.MAX_EXACT_VECTORS > 600:
             assert found == ranked[:20]
         else:
             assert set(found) <= fitting
@@ -237,8 +242,8 @@ async def test_more_that_fit_than_are_looked_up_first_are_ranked_first(
     await store.commit(batch(*memories(300)))
     await embed(store, floats)
     for few in (5, 1_000):
-        monkeypatch.setattr(search, "FEW", few)
-        found = await near(store, floats[3], Where(sessions=("s3", "s4")), limit=12)
+        monkeypatch.setattr(search, "MAX_LOOKUP_KEYS", few)
+        found = await near(store, floats[3], RecordFilter(sessions=("s3", "s4")), limit=12)
         every = expected(floats, floats[3], 300)
         assert found == [name for name in every if name[-1] in "34"][:12]
 
@@ -246,16 +251,16 @@ async def test_more_that_fit_than_are_looked_up_first_are_ranked_first(
 async def test_words_are_found_while_many_vectors_are_being_read(
     store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearness, "MANY", 10)
+    monkeypatch.setattr(nearness, "MAX_NEW_VECTORS", 10)
     floats = directions(100)
     await store.commit(batch(*memories(100)))
     await embed(store, floats[:60])
-    words = parse_query("text").any_term()
+    words = parse_query("text").build_any_query()
     assert words is not None
-    with store._index()._lock:  # as whoever reads them holds it
+    with store._get_vector_indexes()._lock:  # as whoever reads them holds it
         asking = asyncio.create_task(near(store, floats[7], limit=1))
         for _ in range(3):
-            matches = await store.match(words, Where(kinds=("memory",)), Weights(), 200)
+            matches = await store.match(words, RecordFilter(kinds=("memory",)), Weights(), 200)
             assert len(matches) == 100
         assert not asking.done()
     assert await asking == ["m7"]
@@ -323,27 +328,31 @@ async def test_two_hundred_thousand_records_are_found_by_words_by_meaning_and_by
         await embed(store, floats[start : start + 5_000], first=start)
     for number in (0, 77_777, LARGE - 1):
         assert await near(store, floats[number], limit=1) == [f"m{number}"]
-        where = Where(kinds=("memory",), sessions=(f"s{number % 1_000}",))
+        where = RecordFilter(kinds=("memory",), sessions=(f"s{number % 1_000}",))
         found = await near(store, floats[number], where, limit=300)
         assert found[0] == f"m{number}"
         assert set(found) == {f"m{n}" for n in range(number % 1_000, LARGE, 1_000)}
-        query = parse_query(f"common {word(number % 1_000)} {word(LARGE + number)}").any_term()
+        query = parse_query(
+            f"common {word(number % 1_000)} {word(LARGE + number)}"
+        ).build_any_query()
         assert query is not None
-        matches = await store.match(query, Where(visible_to=f"s{number % 1_000}"), Weights(), 10)
+        matches = await store.match(
+            query, RecordFilter(visible_to=f"s{number % 1_000}"), Weights(), 10
+        )
         assert matches[0].id == f"m{number}"
         assert {int(match.id[1:]) % 1_000 for match in matches} == {number % 1_000}
-    late = Where(after=DAY_ONE + LARGE - 50, scopes=("project",))
+    late = RecordFilter(after=DAY_ONE + LARGE - 50, scopes=("project",))
     assert len(await near(store, floats[5], late, limit=100)) == 50
-    newest = await store.scan(Where(kinds=("memory",)), order="newest", limit=3)
+    newest = await store.scan(RecordFilter(kinds=("memory",)), order="newest", limit=3)
     assert [record.id for record in newest] == [f"m{LARGE - n}" for n in (1, 2, 3)]
-    assert await store.unembedded(MODEL, ["memory"], 16) == []
-    [follower] = store._index()._followers.values()
+    assert await store.find_unembedded(MODEL, ["memory"], 16) == []
+    [follower] = store._get_vector_indexes()._followers.values()
     assert follower._index is not None
     codes = DIMENSIONS // 8
     assert follower._index.nbytes <= LARGE * (codes + 12)
     rare = [word(LARGE + number) for number in (77_777, 5)]
     await store.commit(batch(entity("late", id="m200000", text=f"one {rare[0]} more")))
-    query = parse_query(" ".join(rare)).any_term()
+    query = parse_query(" ".join(rare)).build_any_query()
     assert query is not None
-    found = await store.match(query, Where(), Weights(), 10)
+    found = await store.match(query, RecordFilter(), Weights(), 10)
     assert {match.id for match in found} == {"m77777", "m5", "m200000"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite import project_lifecycle
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -27,7 +27,7 @@ ROUNDS = 4
 
 async def ids(library: SqliteLibrary, project: str = "project") -> list[str]:
     _, store = await library.open(project)
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 def files(folder: Path) -> list[str]:
@@ -61,17 +61,17 @@ async def test_nothing_acknowledged_is_lost_when_a_project_moves_under_its_write
     assert set().union(*(told["refusals"] for told in said)) <= known
     assert all(told["after"] for told in said if told["refusals"])
     _, store = await library.open("project")
-    assert await store.check() == []
-    assert len(await store.changes(limit=1_000_000)) == len(found)
+    assert await store.find_faults() == []
+    assert len(await store.read_changes(limit=1_000_000)) == len(found)
 
 
 async def wait_for_a_commit_of_each(library: SqliteLibrary) -> None:
     """Until every writer has gone on after the last move."""
     _, store = await library.open("project")
-    start = (await store.changes(limit=1, newest_first=True))[0].seq
+    start = (await store.read_changes(limit=1, newest_first=True))[0].seq
     seen: set[str] = set()
     while len(seen) < WRITERS:
-        for change in await store.changes(after=start, limit=1_000):
+        for change in await store.read_changes(after=start, limit=1_000):
             seen.update((edit.id or "").split("-")[0] for edit in change.edits)
 
 
@@ -122,14 +122,14 @@ async def test_a_purge_does_not_reach_into_an_archived_file(
 async def test_archiving_beside_a_reader_gives_up_and_leaves_everything_as_it_was(
     library: SqliteLibrary, folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_lifecycle, "FOLD_PATIENCE", 0.1)
+    monkeypatch.setattr(project_lifecycle, "FOLD_SECONDS", 0.1)
     with acting("hold_snapshot", path) as reader:
         assert reader.hear() == "holding"
         _, store = await library.open("project")
         await store.commit(batch(entity("not yet folded in")))
         with pytest.raises(StoreBusy):
             await library.archive("project")
-        assert (await library.project("project")).status == "active"
+        assert (await library.get_project("project")).status == "active"
         assert files(folder) == ["projects.db"]
         await store.commit(batch(entity("with the same store")))
         assert reader.ask() == "released"
@@ -155,7 +155,7 @@ async def test_of_two_processes_that_move_one_project_one_wins_and_the_other_is_
             mover.tell()
         said = Counter(mover.hear() for mover in movers)
     assert said == {"ok": 1, loser: 2}
-    left = {project.name: project.status for project in await library.projects()}
+    left = {project.name: project.status for project in await library.list_projects()}
     assert left == ({"project": ends_as} if ends_as else {})
     assert files(folder) == (["archive.db"] if ends_as else [])
 
@@ -172,7 +172,7 @@ async def test_deleting_beside_an_archiving_process_leaves_no_file(
         archiving.tell()
         assert deleting.ask() == "ok"
         assert archiving.hear() in {"ok", "not_found"}
-    assert await library.projects() == []
+    assert await library.list_projects() == []
     assert files(folder) == []
 
 
@@ -239,7 +239,7 @@ async def test_a_failure_after_the_file_has_moved_keeps_the_project_reachable(
         )
         with pytest.raises(StorageFull):
             await library.archive("project")
-    assert (await library.project("project")).status == "archived"
+    assert (await library.get_project("project")).status == "archived"
     await library.restore("project")
     assert await ids(library) == ["kept"]
 
@@ -264,7 +264,7 @@ async def test_a_failing_copy_leaves_the_archive_as_it_was(
         patched.setattr(project_lifecycle, "_copy", failing_once(project_lifecycle._copy))
         with pytest.raises(StorageFull):
             await library.restore("project")
-    assert (await library.project("project")).status == "archived"
+    assert (await library.get_project("project")).status == "archived"
     assert files(folder) == ["archive.db"]
     with pytest.raises(ProjectArchived):
         await library.open("project")
@@ -299,19 +299,19 @@ async def test_a_project_that_cannot_be_repaired_does_not_keep_the_others_shut(
     said_by("spoil", path)
     said_by("set_transition", folder / "_meta.db", "project", "archiving")
     again = SqliteLibrary(folder)
-    assert [project.name for project in await again.projects()] == ["other", "project"]
+    assert [project.name for project in await again.list_projects()] == ["other", "project"]
     assert await ids(again, "other") == []
     with pytest.raises(StoreDamaged):
         await ids(again)
     await again.delete("project")
-    assert [project.name for project in await again.projects()] == ["other"]
+    assert [project.name for project in await again.list_projects()] == ["other"]
     await again.close()
 
 
 async def test_an_intent_that_a_crash_left_is_settled_by_the_next_move(
     library: SqliteLibrary, folder: Path
 ) -> None:
-    await library.projects()
+    await library.list_projects()
     said_by("set_transition", folder / "_meta.db", "project", "restoring")
     await library.archive("project")
     said_by("set_transition", folder / "_meta.db", "project", "archiving")
@@ -333,7 +333,7 @@ async def test_a_living_window_finishes_what_the_crash_of_another_left(
 ) -> None:
     with pytest.raises(ProjectArchived):
         await crashed.open("project")
-    assert [project.status for project in await crashed.projects()] == ["archived"]
+    assert [project.status for project in await crashed.list_projects()] == ["archived"]
     with pytest.raises(Conflict):
         await crashed.archive("project")
     await crashed.restore("project")
@@ -343,17 +343,17 @@ async def test_a_living_window_finishes_what_the_crash_of_another_left(
 async def test_a_list_shows_what_became_of_a_move_that_a_crash_interrupted(
     crashed: SqliteLibrary,
 ) -> None:
-    assert [project.status for project in await crashed.projects()] == ["archived"]
-    assert await crashed.projects("active") == []
+    assert [project.status for project in await crashed.list_projects()] == ["archived"]
+    assert await crashed.list_projects("active") == []
 
 
 async def test_what_a_crash_left_stays_settled_though_the_move_itself_is_refused(
     crashed: SqliteLibrary, folder: Path, path: Path
 ) -> None:
     meta = Database(folder / "_meta.db", LIBRARY)
-    place = project_lifecycle.Place(folder, path.stem, "project")
+    place = project_lifecycle.ProjectPaths(folder, path.stem, "project")
     with pytest.raises(Conflict):
-        await project_lifecycle.move_away(meta, place, "2026-01-01T00:00:00.000Z")
+        await project_lifecycle.archive_project(meta, place, "2026-01-01T00:00:00.000Z")
     left = await meta.read(lambda db: db.execute("SELECT status, transition FROM projects").get)
     assert left == ("archived", None)
     await meta.close()
@@ -365,7 +365,7 @@ async def test_a_name_that_a_crash_has_kept_is_free(
 ) -> None:
     said_by("set_transition", folder / "_meta.db", "project", transition)
     await library.create("project", "anew")
-    assert [project.description for project in await library.projects()] == ["anew"]
+    assert [project.description for project in await library.list_projects()] == ["anew"]
     assert await ids(library) == []
     said_by("set_transition", folder / "_meta.db", "project", transition)
     with pytest.raises(NotFound):
@@ -391,9 +391,9 @@ async def test_a_file_that_is_gone_for_good_is_told_so(
             await attempt("project")
         assert "Call again" not in str(caught.value)
         assert '"project"' in caught.value.message
-    assert (await library.project("project")).status == ("archived" if archived else "active")
+    assert (await library.get_project("project")).status == ("archived" if archived else "active")
     await library.delete("project")
-    assert await library.projects() == []
+    assert await library.list_projects() == []
 
 
 @pytest.mark.parametrize("archived", [False, True])

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everkept.core.ports import Embedded
-from everkept.core.records import Delete, Update, Where
+from everkept.core.ports import RecordVector
+from everkept.core.records import Delete, RecordFilter, Update
 from everkept.engines.sqlite import purge
 from everkept.engines.sqlite import store as stores
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -21,8 +21,8 @@ TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milli
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the index is cleansed: as a small one, and as a large one."""
     if request.param == "in steps":
-        monkeypatch.setattr(purge, "AT_ONCE", 0)
-        monkeypatch.setattr(purge, "PAGES", 1)
+        monkeypatch.setattr(purge, "MAX_REWRITTEN_ROWS", 0)
+        monkeypatch.setattr(purge, "STEP_PAGES", 1)
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ async def test_a_purged_text_is_in_no_byte_of_any_file(
     purged = await store.purge([record_ref("secretive")])
     assert (purged.records, purged.links, purged.complete) == (2, 1, True)
     assert said_by("files_with", folder, *TRACES) == []
-    assert await store.check() == []
-    assert len(await store.scan(Where())) == 301
+    assert await store.find_faults() == []
+    assert len(await store.scan(RecordFilter())) == 301
 
 
 async def test_a_purge_is_incomplete_while_a_reader_keeps_the_old_pages(
     secretive: SqliteLibrary, folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "FOLD_PATIENCE", 0.05)
+    monkeypatch.setattr(stores, "FOLD_SECONDS", 0.05)
     _, store = await secretive.open("project")
     with acting("hold_snapshot", path) as reader:
         assert reader.hear() == "holding"
@@ -102,7 +102,7 @@ async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(
     purged = await store.purge([link_ref("secretive")])
     assert (purged.records, purged.links, purged.complete) == (0, 1, True)
     assert said_by("files_with", folder, *TRACES) == []
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(
@@ -124,14 +124,14 @@ async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(
     await store.commit(batch(*around, said))
     await store.commit(batch(Update("said", {"tags": ("other", SECRET)}, 1)))
     vector = np.frombuffer(OF_VECTOR.encode(), "<f2").astype(np.float32)
-    await store.put_vectors("model", [Embedded("said", 2, vector)])
+    await store.put_vectors("model", [RecordVector("said", 2, vector)])
     await store.note_accesses({"said": 3}, 1)
     for trace in (SECRET, OF_VECTOR):
         assert said_by("files_with", folder, trace)
     await store.purge([record_ref("said")])
     assert said_by("files_with", folder, *TRACES, OF_VECTOR) == []
-    assert [record.id for record in await store.scan(Where(kinds=("turn",)))] == [
+    assert [record.id for record in await store.scan(RecordFilter(kinds=("turn",)))] == [
         "turn 1",
         "turn 3",
     ]
-    assert await store.check() == []
+    assert await store.find_faults() == []

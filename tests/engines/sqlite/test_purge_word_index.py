@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.records import Delete, Record, Weights, Where
+from everkept.core.records import Delete, Record, RecordFilter, Weights
 from everkept.engines.sqlite import purge
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.store import SqliteStore
@@ -17,8 +17,8 @@ TRACES = (SECRET, "ophonequartz")
 @pytest.fixture
 async def store(library: SqliteLibrary, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
     """Has an index of several parts that is too large to be cleansed at once."""
-    monkeypatch.setattr(purge, "AT_ONCE", 100)
-    monkeypatch.setattr(purge, "PAGES", 2)
+    monkeypatch.setattr(purge, "MAX_REWRITTEN_ROWS", 100)
+    monkeypatch.setattr(purge, "STEP_PAGES", 2)
     _, store = await library.open("project")
     for number in range(12):
         await store.commit(batch(*notes(number), note("kept", f"{SECRET} {number}")))
@@ -35,7 +35,7 @@ def notes(batch_number: int) -> list[Record]:
 def steps(monkeypatch: pytest.MonkeyPatch, *, most: int | None = None) -> list[int]:
     """Counts the steps, and lets the process die where there are too many."""
     taken: list[int] = []
-    step = purge.cleanse_some
+    step = purge.cleanse_step
 
     def counted(db: purge.Connection) -> None:
         taken.append(len(taken))
@@ -43,7 +43,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, *, most: int | None = None) -> list[i
             raise KeyboardInterrupt
         step(db)
 
-    monkeypatch.setattr(purge, "cleanse_some", counted)
+    monkeypatch.setattr(purge, "cleanse_step", counted)
     return taken
 
 
@@ -63,7 +63,7 @@ async def test_a_large_index_is_cleansed_in_steps(
     assert len(taken) > 3
     assert not await marks(store)
     assert said_by("files_with", folder, *TRACES) == []
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_others_store_between_two_steps_and_nothing_gets_lost(
@@ -84,12 +84,12 @@ async def test_others_store_between_two_steps_and_nothing_gets_lost(
     monkeypatch.setattr(store, "_write", interleaved)
     assert (await store.purge(SECRETS)).complete
     assert said_by("files_with", folder, *TRACES) == []
-    query = parse_query("meanwhile").any_term()
+    query = parse_query("meanwhile").build_any_query()
     assert query is not None
-    found = await store.match(query, Where(), Weights(), 100)
+    found = await store.match(query, RecordFilter(), Weights(), 100)
     assert {match.id for match in found} == set(added)
     assert len(added) >= 3
-    assert await store.check() == []
+    assert await store.find_faults() == []
     await other.close()
 
 

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.runtime import driven
+from everkept.core.runtime import run_without_loop
 from everkept.core.store import CountLive
 from everkept.engines.sqlite import commit
-from everkept.engines.sqlite.connection import Connection, connect, create, log_of, transaction
-from everkept.engines.sqlite.queries import count
+from everkept.engines.sqlite.connection import (
+    Connection,
+    connect,
+    create,
+    get_log_path,
+    open_transaction,
+)
+from everkept.engines.sqlite.queries import count_live
 from everkept.engines.sqlite.read_only_library import InlineDatabase
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.errors import Conflict, ReadOnly, StoreBusy, StoreDamaged
@@ -31,17 +37,17 @@ def database(path: Path) -> InlineDatabase:
 
 def write(path: Path, name: str) -> None:
     """As a process does that opens the file, writes and ends."""
-    with closing(connect(path, PROJECT)) as db, transaction(db):
-        commit.apply(db, batch(entity(name)))
+    with closing(connect(path, PROJECT)) as db, open_transaction(db):
+        commit.commit_batch(db, batch(entity(name)))
 
 
 def entities(db: Connection) -> int:
-    return count(db, CountLive()).get("entity", 0)
+    return count_live(db, CountLive()).get("entity", 0)
 
 
 def test_a_file_at_rest_is_read_without_a_trace(path: Path, database: InlineDatabase) -> None:
     before = path.stat()
-    assert driven(database.read(entities)) == 0
+    assert run_without_loop(database.read(entities)) == 0
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     database.close()
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -53,17 +59,17 @@ def test_a_file_at_rest_is_read_without_a_trace(path: Path, database: InlineData
 def test_what_is_written_between_two_questions_is_seen(
     path: Path, database: InlineDatabase
 ) -> None:
-    assert driven(database.read(entities)) == 0
+    assert run_without_loop(database.read(entities)) == 0
     write(path, "one")
-    assert driven(database.read(entities)) == 1
+    assert run_without_loop(database.read(entities)) == 1
     with closing(connect(path, PROJECT)) as other:
-        with transaction(other):
-            commit.apply(other, batch(entity("two")))
-        assert log_of(path).exists()
-        assert driven(database.read(entities)) == 2
-        with transaction(other):
-            commit.apply(other, batch(entity("three")))
-        assert driven(database.read(entities)) == 3
+        with open_transaction(other):
+            commit.commit_batch(other, batch(entity("two")))
+        assert get_log_path(path).exists()
+        assert run_without_loop(database.read(entities)) == 2
+        with open_transaction(other):
+            commit.commit_batch(other, batch(entity("three")))
+        assert run_without_loop(database.read(entities)) == 3
     database.close()
 
 
@@ -78,7 +84,7 @@ def test_a_question_that_somebody_disturbed_is_asked_again(
         asked.append(entities(db))
         return asked[-1]
 
-    assert driven(database.read(question)) == 1
+    assert run_without_loop(database.read(question)) == 1
     assert len(asked) == 2
 
 
@@ -89,21 +95,21 @@ def test_an_error_of_a_question_that_nobody_disturbed_is_raised(
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(StoreDamaged):
-        driven(database.read(entities))
+        run_without_loop(database.read(entities))
 
 
 def test_nothing_is_written(path: Path, database: InlineDatabase) -> None:
     with pytest.raises(ReadOnly):
-        driven(database.write(lambda db: commit.apply(db, batch(entity("one")))))
+        run_without_loop(database.write(lambda db: commit.commit_batch(db, batch(entity("one")))))
     with pytest.raises(ReadOnly):
-        driven(database.fold(1.0))
-    assert driven(database.read(entities)) == 0
+        run_without_loop(database.fold(1.0))
+    assert run_without_loop(database.read(entities)) == 0
 
 
 def test_a_file_that_is_missing_is_not_made(database: InlineDatabase, path: Path) -> None:
     path.unlink()
     with pytest.raises(Conflict):
-        driven(database.read(entities))
+        run_without_loop(database.read(entities))
     assert list(path.parent.iterdir()) == []
 
 
@@ -113,27 +119,27 @@ def test_a_file_that_somebody_has_locked_as_a_whole_is_not_waited_for(
     with acting("hook_actors:lock_whole", path) as other:
         assert other.hear() == "locked"
         with pytest.raises(StoreBusy):
-            driven(database.read(entities))
+            run_without_loop(database.read(entities))
 
 
 def test_a_writer_is_not_held_up_by_a_question(path: Path, database: InlineDatabase) -> None:
     write(path, "one")
     with closing(connect(path, PROJECT)) as other:
-        assert driven(database.read(entities)) == 1
+        assert run_without_loop(database.read(entities)) == 1
 
         def question(db: Connection) -> str:
             before = entities(db)
-            with transaction(other):
-                commit.apply(other, batch(entity("two")))
+            with open_transaction(other):
+                commit.commit_batch(other, batch(entity("two")))
             return json.dumps([before, entities(db)])
 
-        assert driven(database.read(question)) == "[1, 1]"
-        assert driven(database.read(entities)) == 2
+        assert run_without_loop(database.read(question)) == "[1, 1]"
+        assert run_without_loop(database.read(entities)) == 2
 
 
 def test_its_size_counts_the_log(path: Path, database: InlineDatabase) -> None:
-    assert database.size() == path.stat().st_size
+    assert database.measure_size() == path.stat().st_size
     with closing(connect(path, PROJECT)) as other:
-        with transaction(other):
-            commit.apply(other, batch(entity("one")))
-        assert database.size() == path.stat().st_size + log_of(path).stat().st_size
+        with open_transaction(other):
+            commit.commit_batch(other, batch(entity("one")))
+        assert database.measure_size() == path.stat().st_size + get_log_path(path).stat().st_size

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.answers import Stock
-from everkept.core.ports import Embedded
-from everkept.core.records import Delete, Ref, Update, Weights, Where
+from everkept.core.answers import StorePage
+from everkept.core.ports import RecordVector
+from everkept.core.records import Delete, RecordFilter, Ref, Update, Weights
 from everkept.engines.sqlite import purge, search
 from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.database import Database
@@ -54,17 +54,19 @@ async def handles(tmp_path: Path) -> AsyncIterator[Handles]:
     await made.close()
 
 
-async def scores(store: SqliteStore, text: str, where: Where | None = None) -> dict[str, float]:
-    words = parse_query(text).any_term()
+async def scores(
+    store: SqliteStore, text: str, where: RecordFilter | None = None
+) -> dict[str, float]:
+    words = parse_query(text).build_any_query()
     assert words is not None
-    matches = await store.match(words, where or Where(), Weights(), ALL)
+    matches = await store.match(words, where or RecordFilter(), Weights(), ALL)
     return {match.id: round(match.score, 6) for match in matches}
 
 
 async def assert_in_step(handles: Handles, *texts: str) -> None:
     for text in texts:
         assert await scores(handles.other, text) == await scores(handles.plain, text)
-    assert await handles.other.frequencies(["red", "blue"]) == await handles.plain.frequencies(
+    assert await handles.other.measure_words(["red", "blue"]) == await handles.plain.measure_words(
         ["red", "blue"]
     )
 
@@ -74,16 +76,16 @@ async def test_arrays_of_others_do_not_outlive_what_they_were_made_of(handles: H
     assert len(await scores(handles.other, "red blue")) == MANY
     old = await handles.mine.get(["red number 7", "red number 8"])
     stocks = [
-        Stock(records=[replace(old[0], text="blue", version=2)]),
-        Stock(records=[memory(f"red blue {n}") for n in range(20)]),
-        Stock(gone=[record_ref("red number 299"), record_ref("red blue 19")]),
-        Stock(records=[memory("blue", id="takes the place of a key")]),
-        Stock(records=[replace(old[1], deleted_at=DAY_ONE)], log_from=1),
+        StorePage(records=[replace(old[0], text="blue", version=2)]),
+        StorePage(records=[memory(f"red blue {n}") for n in range(20)]),
+        StorePage(gone=[record_ref("red number 299"), record_ref("red blue 19")]),
+        StorePage(records=[memory("blue", id="takes the place of a key")]),
+        StorePage(records=[replace(old[1], deleted_at=DAY_ONE)], log_from=1),
     ]
     for stock in stocks:
-        revision = await handles.mine.revision()
-        await handles.mine.restock(stock)
-        assert await handles.mine.revision() == (0 if stock.log_from else revision)
+        revision = await handles.mine.get_revision()
+        await handles.mine.replicate(stock)
+        assert await handles.mine.get_revision() == (0 if stock.log_from else revision)
         await assert_in_step(handles, "red nothing", "blue nothing")
     await handles.mine.commit(batch(memory("red after all")))
     await assert_in_step(handles, "red nothing")
@@ -93,33 +95,35 @@ async def test_filters_of_others_do_not_outlive_what_they_were_made_of(
     handles: Handles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where few of many fit, the keys of those that fit are remembered."""
-    monkeypatch.setattr(search, "MOST_TRIED", 0)
-    rare = Where(min_importance=0.9)
+    monkeypatch.setattr(search, "MAX_TRIED_KEYS", 0)
+    rare = RecordFilter(min_importance=0.9)
     told = [memory(f"red {n}", importance=0.1) for n in range(MANY)]
     await handles.mine.commit(batch(*told))
-    words = parse_query("red nothing").any_term()
+    words = parse_query("red nothing").build_any_query()
     assert words is not None
     assert await handles.other.match(words, rare, Weights(), 5) == []
     raised = [replace(record, importance=1.0, version=2) for record in told[:3]]
-    await handles.mine.restock(Stock(records=raised))
+    await handles.mine.replicate(StorePage(records=raised))
     matches = await handles.other.match(words, rare, Weights(), 5)
     assert {match.id for match in matches} == {"red 0", "red 1", "red 2"}
 
 
 async def test_others_see_the_vectors_that_came_and_went(handles: Handles) -> None:
     await handles.mine.commit(batch(memory("a"), memory("b"), memory("c")))
-    await handles.mine.put_vectors("one", [Embedded(i, 1, axis(n)) for n, i in enumerate("abc")])
+    await handles.mine.put_vectors(
+        "one", [RecordVector(i, 1, axis(n)) for n, i in enumerate("abc")]
+    )
 
     async def nearest(number: int) -> list[str]:
-        found = await handles.other.near("one", axis(number), Where(), 9)
+        found = await handles.other.find_near("one", axis(number), RecordFilter(), 9)
         return [match.id for match in found if match.score > 0.9]
 
     assert [await nearest(n) for n in range(4)] == [["a"], ["b"], ["c"], []]
-    await handles.mine.restock(
-        Stock(
+    await handles.mine.replicate(
+        StorePage(
             records=[memory("another text", id="a", version=2), memory("new")],
             gone=[record_ref("c")],
-            vectors={"one": [Embedded("new", 1, axis(3)), Embedded("b", 1, axis(2))]},
+            vectors={"one": [RecordVector("new", 1, axis(3)), RecordVector("b", 1, axis(2))]},
         )
     )
     assert [await nearest(n) for n in range(4)] == [[], [], ["b"], ["new"]]
@@ -129,13 +133,13 @@ async def test_the_next_change_is_numbered_behind_the_last_that_there_is(handles
     store = handles.mine
     for name in "abcde":
         await store.commit(batch(entity(name)))
-    log = await store.changes()
-    await store.restock(Stock(log_from=3))
-    assert await store.revision() == 2
+    log = await store.read_changes()
+    await store.replicate(StorePage(log_from=3))
+    assert await store.get_revision() == 2
     assert (await handles.other.commit(batch(entity("f")))).seq == 3
-    await store.restock(Stock(log_from=3, changes=[replace(log[4], seq=40)]))
+    await store.replicate(StorePage(log_from=3, changes=[replace(log[4], seq=40)]))
     assert (await handles.other.commit(batch(entity("g")))).seq == 41
-    await store.restock(Stock(log_from=0))
+    await store.replicate(StorePage(log_from=0))
     assert (await handles.other.commit(batch(entity("h")))).seq == 1
 
 
@@ -143,40 +147,40 @@ async def test_an_edit_of_what_is_not_here_stays_as_one_of_something_purged(
     handles: Handles,
 ) -> None:
     await handles.other.commit(batch(entity("Ada")))
-    [change] = await handles.other.changes()
-    await handles.mine.restock(Stock(gone=[record_ref("Ada")], changes=[change]))
-    [told] = await handles.mine.changes()
+    [change] = await handles.other.read_changes()
+    await handles.mine.replicate(StorePage(gone=[record_ref("Ada")], changes=[change]))
+    [told] = await handles.mine.read_changes()
     assert [edit.id for edit in told.edits] == [None]
-    assert await handles.mine.check() == []
+    assert await handles.mine.find_faults() == []
 
 
 @pytest.mark.parametrize(
     "stock",
     [
-        Stock(records=[entity("kept", id="another")]),
-        Stock(records=[note("nobody", "lost")]),
-        Stock(links=[link("kept", "knows", "nobody")]),
-        Stock(links=[link("kept", "is", "kept", id="another")]),
+        StorePage(records=[entity("kept", id="another")]),
+        StorePage(records=[note("nobody", "lost")]),
+        StorePage(links=[link("kept", "knows", "nobody")]),
+        StorePage(links=[link("kept", "is", "kept", id="another")]),
     ],
     ids=["name", "parent", "end", "link"],
 )
 async def test_what_does_not_fit_leaves_everything_as_it_was(
-    handles: Handles, stock: Stock
+    handles: Handles, stock: StorePage
 ) -> None:
     await handles.mine.commit(batch(entity("kept"), link("kept", "is", "kept")))
-    before = await everything(handles.mine), await handles.mine.stamp()
+    before = await everything(handles.mine), await handles.mine.get_stamp()
     whole = replace(stock, gone=[link_ref("nothing")], log_from=1, accesses={})
     with pytest.raises(Conflict):
-        await handles.mine.restock(whole)
-    assert (await everything(handles.mine), await handles.mine.stamp()) == before
+        await handles.mine.replicate(whole)
+    assert (await everything(handles.mine), await handles.mine.get_stamp()) == before
 
 
 @pytest.fixture(params=["at once", "in steps"])
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the word index is cleansed: as a small one, and as a large one."""
     if request.param == "in steps":
-        monkeypatch.setattr(purge, "AT_ONCE", 0)
-        monkeypatch.setattr(purge, "PAGES", 1)
+        monkeypatch.setattr(purge, "MAX_REWRITTEN_ROWS", 0)
+        monkeypatch.setattr(purge, "STEP_PAGES", 1)
 
 
 @pytest.mark.usefixtures("manner")
@@ -191,11 +195,11 @@ async def test_what_was_removed_elsewhere_is_in_no_byte_of_the_copy(
     await copy_all(original.mine, handles.mine)
     if how == "purge":
         await original.mine.purge([record_ref("secret")])
-        await handles.mine.restock(Stock(gone=[record_ref("secret")]))
+        await handles.mine.replicate(StorePage(gone=[record_ref("secret")]))
     else:
         await original.mine.redact([record_ref("secret")], _cleaned)
-    await handles.mine.restock(Stock(records=await original.mine.get(["secret"])))
-    await handles.mine.restock(Stock(changes=await original.mine.changes()))
+    await handles.mine.replicate(StorePage(records=await original.mine.get(["secret"])))
+    await handles.mine.replicate(StorePage(changes=await original.mine.read_changes()))
     assert said_by("files_with", _set_apart(tmp_path), *TRACES) == []
     assert await everything(handles.mine) == await everything(original.mine)
     await original.close()
@@ -216,7 +220,7 @@ def _cleaned(_: Ref, values: Any) -> dict[str, Any]:
 
 async def test_a_store_that_cannot_be_made_refuses_a_stock() -> None:
     with pytest.raises(ReadOnly):
-        await AbsentStore(Path("user.db")).restock(Stock(records=[entity("Ada")]))
+        await AbsentStore(Path("user.db")).replicate(StorePage(records=[entity("Ada")]))
 
 
 STEPS = st.lists(
@@ -244,7 +248,7 @@ async def _do(store: SqliteStore, step: tuple[str, int, str, int | None]) -> Non
     if what == "purge":
         await store.purge([record_ref(name)])
     elif what == "vector" and known:
-        await store.put_vectors("one", [Embedded(name, known.version, axis(number))])
+        await store.put_vectors("one", [RecordVector(name, known.version, axis(number))])
     elif what in steps:
         await store.commit(batch(steps[what], at=DAY_ONE + number))
 
@@ -267,20 +271,24 @@ async def test_whatever_was_here_it_is_then_as_it_is_there(
         await _try(original.mine, there)
         await _try(copy.mine, here)
         await everything(copy.other)  # which has read what was there before
-        gone = [record.ref for record in await copy.mine.scan(Where(deleted=None))]
-        await copy.mine.restock(Stock(gone=gone, log_from=0))
+        gone = [record.ref for record in await copy.mine.scan(RecordFilter(deleted=None))]
+        await copy.mine.replicate(StorePage(gone=gone, log_from=0))
         await copy_all(original.mine, copy.mine, page)
         assert await everything(copy.other) == await everything(original.plain)
         await _try(original.mine, later)
-        records = await original.mine.scan(Where(deleted=None))
+        records = await original.mine.scan(RecordFilter(deleted=None))
         stay = {record.id for record in records}
         links = await original.mine.scan_links(deleted=None)
-        await copy.mine.restock(
-            Stock(
+        await copy.mine.replicate(
+            StorePage(
                 records=records,
                 links=links,
-                gone=[r.ref for r in await copy.mine.scan(Where(deleted=None)) if r.id not in stay],
-                changes=await original.mine.changes(limit=ALL),
+                gone=[
+                    r.ref
+                    for r in await copy.mine.scan(RecordFilter(deleted=None))
+                    if r.id not in stay
+                ],
+                changes=await original.mine.read_changes(limit=ALL),
                 vectors=await vectors_of(original.mine, records),
             )
         )

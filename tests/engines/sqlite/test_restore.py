@@ -5,29 +5,36 @@ from pathlib import Path
 import pytest
 
 from data_folders import MODEL, filled, put_all, quiet, statement, vector_of
-from everkept.core.records import Weights, Where
-from everkept.core.times import now
+from everkept.core.records import RecordFilter, Weights
+from everkept.core.times import read_clock
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.restore import (
-    Live,
-    Numbers,
-    bury,
-    locked,
-    numbers_of,
+    LockedFiles,
+    StoreNumbers,
+    lock_files,
+    mark_deleted,
     prepare_store,
     put_store,
-    remove,
+    read_numbers,
+    remove_files,
 )
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.snapshot import HISTORY, META, USER, copy_to, held, in_use
+from everkept.engines.sqlite.snapshot import (
+    HISTORY,
+    META,
+    USER,
+    copy_to,
+    open_in_use,
+    open_snapshot,
+)
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, NotFound, StoreBusy
-from everkept.language.words import AnyOf, Phrase
+from everkept.language.words import AnyOf, WordPhrase
 from everkept.values import replace
 from records import batch, entity
 
-ANY = AnyOf((Phrase(("remembered",)), Phrase(("still",))))
+ANY = AnyOf((WordPhrase(("remembered",)), WordPhrase(("still",))))
 
 
 @pytest.fixture
@@ -40,40 +47,40 @@ def data(tmp_path: Path) -> Path:
 def copy(data: Path, tmp_path: Path) -> Path:
     """Of the user's file, as it is now."""
     path = tmp_path / "copy.db"
-    with held(data) as moment:
+    with open_snapshot(data) as moment:
         copy_to(moment.databases[USER], path, quiet)
     return path
 
 
 @pytest.fixture
-def live(data: Path) -> Iterator[Live]:
-    with locked(data) as live:
+def live(data: Path) -> Iterator[LockedFiles]:
+    with lock_files(data) as live:
         yield live
 
 
 def test_nobody_writes_while_the_files_are_locked(
-    data: Path, live: Live, monkeypatch: pytest.MonkeyPatch
+    data: Path, live: LockedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everkept.engines.sqlite.connection.BUSY_DEADLINE", 0.05)
+    monkeypatch.setattr("everkept.engines.sqlite.connection.BUSY_SECONDS", 0.05)
     assert {META, USER, HISTORY} < {*live.databases}
     with pytest.raises(Exception, match="locked"):
         statement(data / USER, "DELETE FROM accesses")
-    with pytest.raises(StoreBusy), locked(data):
+    with pytest.raises(StoreBusy), lock_files(data):
         pass
 
 
 def test_a_folder_without_records_and_projects_is_empty(data: Path, tmp_path: Path) -> None:
-    with locked(data) as live:
+    with lock_files(data) as live:
         assert not live.is_empty
-    with locked(tmp_path) as nothing:
+    with lock_files(tmp_path) as nothing:
         assert nothing.is_empty
 
 
 def test_the_numbers_of_a_copy_go_on_behind_the_highest_ever_given(data: Path, copy: Path) -> None:
-    assert prepare_store(copy, Numbers(generation=7, change=50, vector=60)) == 8
-    with closing(in_use(copy)) as db:
-        assert numbers_of(db) == Numbers(8, 50, 60)
-    assert prepare_store(copy, Numbers(), archived=True) == 9
+    assert prepare_store(copy, StoreNumbers(generation=7, change=50, vector=60)) == 8
+    with closing(open_in_use(copy)) as db:
+        assert read_numbers(db) == StoreNumbers(8, 50, 60)
+    assert prepare_store(copy, StoreNumbers(), archived=True) == 9
     assert statement(copy, "SELECT value FROM meta WHERE key = 'generation'") == [(-9,)]
 
 
@@ -81,21 +88,21 @@ async def test_a_store_that_is_open_sees_the_restored_content_and_writes_after_i
     data: Path, copy: Path
 ) -> None:
     database = Database(data / USER, PROJECT)
-    store = SqliteStore(database, "user", None, now, many=0)
+    store = SqliteStore(database, "user", None, read_clock, many=0)
     await put_all(store, "later")
     assert await matched(store) == {"later is remembered", "user shop is remembered"}
-    assert len(await store.near(MODEL, vector_of("x", 1).vector, Where(), 9)) == 2
-    with locked(data) as live:
-        prepare_store(copy, live.numbers(USER))
+    assert len(await store.find_near(MODEL, vector_of("x", 1).vector, RecordFilter(), 9)) == 2
+    with lock_files(data) as live:
+        prepare_store(copy, live.get_numbers(USER))
         put_store(live, USER, copy, quiet)
     assert await matched(store) == {"user shop is remembered"}
-    assert len(await store.near(MODEL, vector_of("x", 1).vector, Where(), 9)) == 1
+    assert len(await store.find_near(MODEL, vector_of("x", 1).vector, RecordFilter(), 9)) == 1
     with pytest.raises(Conflict):
         await store.commit(batch(entity("planned before")))
     change = await store.commit(batch(entity("later still", text="later still")))
     assert change.seq == 3
     assert await matched(store) == {"user shop is remembered", "later still"}
-    assert await store.check() == []
+    assert await store.find_faults() == []
     await database.close()
 
 
@@ -103,31 +110,31 @@ async def test_a_vector_that_came_after_the_backup_is_forgotten_by_who_knew_it(
     data: Path, copy: Path
 ) -> None:
     database = Database(data / USER, PROJECT)
-    store = SqliteStore(database, "user", None, now)
+    store = SqliteStore(database, "user", None, read_clock)
     record_id = "user shop is remembered"
     other = replace(vector_of("another", 1), id=record_id)
     await store.put_vectors(MODEL, [other])
-    [near] = await store.near(MODEL, other.vector, Where(), 9)
+    [near] = await store.find_near(MODEL, other.vector, RecordFilter(), 9)
     assert near.score > 0.99
-    with locked(data) as live:
-        prepare_store(copy, live.numbers(USER))
+    with lock_files(data) as live:
+        prepare_store(copy, live.get_numbers(USER))
         put_store(live, USER, copy, quiet)
-    [near] = await store.near(MODEL, other.vector, Where(), 9)
+    [near] = await store.find_near(MODEL, other.vector, RecordFilter(), 9)
     assert near.score < 0.99
     await database.close()
 
 
 async def matched(store: SqliteStore) -> set[str]:
-    found = await store.match(ANY, Where(), Weights(), 10)
+    found = await store.match(ANY, RecordFilter(), Weights(), 10)
     return {match.id for match in found}
 
 
 async def test_a_file_that_is_frozen_is_not_written_by_who_opens_it_anew(
-    data: Path, live: Live
+    data: Path, live: LockedFiles
 ) -> None:
-    live.let_go(USER, -3)
+    live.release(USER, -3)
     database = Database(data / USER, PROJECT)
-    store = SqliteStore(database, "user", None, now)
+    store = SqliteStore(database, "user", None, read_clock)
     for _ in range(2):
         with pytest.raises(Conflict):
             await store.commit(batch(entity("too early")))
@@ -139,10 +146,10 @@ async def test_who_has_a_project_open_that_is_buried_is_told(data: Path) -> None
     _, store = await library.open("shop")
     await store.commit(batch(entity("before")))
     [name] = [path.relative_to(data).as_posix() for path in (data / "projects").glob("*.db")]
-    with locked(data) as live:
-        bury(live, [name])
+    with lock_files(data) as live:
+        mark_deleted(live, [name])
         with pytest.raises(NotFound):
             await store.commit(batch(entity("after")))
-        assert remove(data, [name]) == []
+        assert remove_files(data, [name]) == []
     assert not (data / name).exists()
     await library.close()

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everkept.core.answers import Search, Stock
-from everkept.core.mcp import Usage
-from everkept.core.ports import Embedded, Token
-from everkept.core.records import Edit, Restore, Update, Weights, Where
+from everkept.core.answers import SearchRecord, StorePage
+from everkept.core.mcp import ToolUsage
+from everkept.core.ports import RecordVector, Token
+from everkept.core.records import Edit, RecordFilter, Restore, Update, Weights
 from everkept.core.store import (
     CountVectors,
     GetRecords,
@@ -61,25 +61,27 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_hol
     database = Database(old, PROJECT)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
     ada = entity("Ada", type="person", text="wrote a program", facets={"n": 1})
-    assert await store.scan(Where()) == [ada]
-    query = parse_query("program").all_terms()
+    assert await store.scan(RecordFilter()) == [ada]
+    query = parse_query("program").build_all_query()
     assert query is not None
-    assert [m.id for m in await store.match(query, Where(), Weights(), 9)] == ["Ada"]
-    told = [edit for _, edit in await store.history([ada.ref])]
+    assert [m.id for m in await store.match(query, RecordFilter(), Weights(), 9)] == ["Ada"]
+    told = [edit for _, edit in await store.read_history([ada.ref])]
     assert told == [
         Edit("insert", "record", "Ada"),
         Edit("update", "record", "Ada", {"text": "old", "facets": {}}),
     ]
     await store.commit(batch(Update("Ada", {"tags": ("x",), "author": "me"}, 1)))
     await store.commit(batch(Restore(record_ref("note"))))
-    assert [r.id for r in await store.scan(Where(tags=("x",)))] == ["Ada"]
-    assert await store.authors() == ["me"]
-    waiting = await store.unembedded("model", ["entity", "observation"], 5)
+    assert [r.id for r in await store.scan(RecordFilter(tags=("x",)))] == ["Ada"]
+    assert await store.list_authors() == ["me"]
+    waiting = await store.find_unembedded("model", ["entity", "observation"], 5)
     assert [record.id for record in waiting] == ["note", "Ada"]
-    await store.put_vectors("model", [Embedded("Ada", 2, np.ones(8, np.float32))])
-    assert [m.id for m in await store.near("model", np.ones(8, np.float32), Where(), 5)] == ["Ada"]
+    await store.put_vectors("model", [RecordVector("Ada", 2, np.ones(8, np.float32))])
+    assert [
+        m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)
+    ] == ["Ada"]
     await store.note_accesses({"Ada": 1}, DAY_ONE)
-    assert await store.check() == []
+    assert await store.find_faults() == []
     await database.close()
     assert said_by("rows_of_view", old, "entities")[0]["name"] == "Ada"
 
@@ -97,9 +99,11 @@ async def test_vectors_of_the_second_version_stay_where_they_are(tmp_path: Path)
     connection.close()
     database = Database(path, PROJECT)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    assert [m.id for m in await store.near("model", np.ones(8, np.float32), Where(), 5)] == ["Ada"]
-    assert [record.id for record in await store.scan(Where(after=DAY_ONE))] == ["Ada"]
-    assert await store.check() == []
+    assert [
+        m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)
+    ] == ["Ada"]
+    assert [record.id for record in await store.scan(RecordFilter(after=DAY_ONE))] == ["Ada"]
+    assert await store.find_faults() == []
     await database.close()
 
 
@@ -113,13 +117,13 @@ async def test_the_log_of_the_third_version_goes_on_with_changes_that_are_made_o
     connection.close()
     database = Database(path, PROJECT)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    before = await store.changes()
+    before = await store.read_changes()
     assert [change.tool for change in before] == ["create", "update"]
     for _ in range(2):
         assert (await store.commit(batch(entity("Bob"), key="once"))).seq == 3
-    await store.restock(Stock(records=[entity("Eve")], changes=before))
-    assert [record.id for record in await store.scan(Where())] == ["Ada", "Bob", "Eve"]
-    assert await store.check() == []
+    await store.replicate(StorePage(records=[entity("Eve")], changes=before))
+    assert [record.id for record in await store.scan(RecordFilter())] == ["Ada", "Bob", "Eve"]
+    assert await store.find_faults() == []
     await database.close()
 
 
@@ -127,7 +131,7 @@ async def test_several_connections_bring_a_file_up_to_date_once(old: Path) -> No
     databases = [Database(old, PROJECT) for _ in range(4)]
     for database in databases:
         store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-        assert [record.id for record in await store.scan(Where())] == ["Ada"]
+        assert [record.id for record in await store.scan(RecordFilter())] == ["Ada"]
     for database in databases:
         await database.close()
 
@@ -135,7 +139,7 @@ async def test_several_connections_bring_a_file_up_to_date_once(old: Path) -> No
 async def test_an_old_file_that_cannot_be_written_says_so(old: Path) -> None:
     database = Database(old, PROJECT, read_only=True)
     with pytest.raises(ReadOnly):
-        await SqliteStore(database, "project", 1, lambda: DAY_ONE).scan(Where())
+        await SqliteStore(database, "project", 1, lambda: DAY_ONE).scan(RecordFilter())
     await database.close()
 
 
@@ -160,26 +164,26 @@ async def test_a_library_of_an_earlier_version_is_brought_up_to_date_with_all_it
     old_library: Path,
 ) -> None:
     library = SqliteLibrary(old_library)
-    assert await library.searches() == []
-    await library.add_searches([Search(DAY_ONE, "search", "words", 1, 0.5)])
-    await library.add_usage([Usage("search", 1, 0, 0.5, 0.5, DAY_ONE)])
-    assert await library.note("default") == "shop"
-    assert await library.tokens() == [Token("1", "laptop", DAY_ONE)]
+    assert await library.list_searches() == []
+    await library.add_searches([SearchRecord(DAY_ONE, "search", "words", 1, 0.5)])
+    await library.add_usage([ToolUsage("search", 1, 0, 0.5, 0.5, DAY_ONE)])
+    assert await library.get_note("default") == "shop"
+    assert await library.list_tokens() == [Token("1", "laptop", DAY_ONE)]
     await library.create("shop", "")
-    await (await library.history()).commit(batch(entity("a turn")))
+    await (await library.open_history_store()).commit(batch(entity("a turn")))
     await library.close()
     again = SqliteLibrary(old_library)
-    assert [search.query for search in await again.searches()] == ["words"]
-    assert await again.usage() == [Usage("search", 1, 0, 0.5, 0.5, DAY_ONE)]
-    assert [project.name for project in await again.projects()] == ["shop"]
+    assert [search.query for search in await again.list_searches()] == ["words"]
+    assert await again.list_usage() == [ToolUsage("search", 1, 0, 0.5, 0.5, DAY_ONE)]
+    assert [project.name for project in await again.list_projects()] == ["shop"]
     await again.close()
 
 
 async def test_two_programs_bring_a_library_up_to_date_once(old_library: Path) -> None:
     libraries = [SqliteLibrary(old_library) for _ in range(4)]
     for library in libraries:
-        await library.add_searches([Search(DAY_ONE, "search", "words", 1, 0.5)])
-    assert len(await libraries[0].searches()) == 4
+        await library.add_searches([SearchRecord(DAY_ONE, "search", "words", 1, 0.5)])
+    assert len(await libraries[0].list_searches()) == 4
     for library in libraries:
         await library.close()
 
@@ -223,18 +227,18 @@ MEMORY = ("memory",)
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (Where(kinds=MEMORY), "records_kind"),
-        (Where(kinds=MEMORY, visible_to="s", min_importance=0.5), "records_kind"),
-        (Where(kinds=MEMORY, scopes=("project", "session")), "records_kind"),
-        (Where(kinds=MEMORY, scopes=("project",)), "records_scope"),
-        (Where(kinds=("turn", "code")), "records_kind"),
-        (Where(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
+        (RecordFilter(kinds=MEMORY), "records_kind"),
+        (RecordFilter(kinds=MEMORY, visible_to="s", min_importance=0.5), "records_kind"),
+        (RecordFilter(kinds=MEMORY, scopes=("project", "session")), "records_kind"),
+        (RecordFilter(kinds=MEMORY, scopes=("project",)), "records_scope"),
+        (RecordFilter(kinds=("turn", "code")), "records_kind"),
+        (RecordFilter(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("order", ["age", "newest"])
 def test_the_first_or_the_last_are_found_without_sorting_all(
-    explained: Any, where: Where, index: str, order: Any
+    explained: Any, where: RecordFilter, index: str, order: Any
 ) -> None:
     queries.scan(explained, ScanRecords(where, order, limit=20))
     assert f" INDEX {index} " in explained.plan
@@ -244,15 +248,17 @@ def test_the_first_or_the_last_are_found_without_sorting_all(
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (Where(kinds=MEMORY, sessions=("s",)), "INDEX records_session"),
-        (Where(kinds=MEMORY, ids=("a", "b")), "INDEX sqlite_autoindex_records_1"),
-        (Where(kinds=MEMORY, parents=("a",)), "INDEX records_parent"),
-        (Where(kinds=MEMORY, name_keys=("a",)), "INDEX records_name"),
-        (Where(kinds=MEMORY, tags=("a",)), "SEARCH tags"),
+        (RecordFilter(kinds=MEMORY, sessions=("s",)), "INDEX records_session"),
+        (RecordFilter(kinds=MEMORY, ids=("a", "b")), "INDEX sqlite_autoindex_records_1"),
+        (RecordFilter(kinds=MEMORY, parents=("a",)), "INDEX records_parent"),
+        (RecordFilter(kinds=MEMORY, name_keys=("a",)), "INDEX records_name"),
+        (RecordFilter(kinds=MEMORY, tags=("a",)), "SEARCH tags"),
     ],
     ids=repr,
 )
-def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, index: str) -> None:
+def test_few_are_found_by_what_makes_them_few(
+    explained: Any, where: RecordFilter, index: str
+) -> None:
     queries.scan(explained, ScanRecords(where, limit=20))
     assert index in explained.plan
     assert "records_kind" not in explained.plan
@@ -270,17 +276,20 @@ def test_records_are_found_by_their_ids_without_sorting_them(
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (Where(kinds=MEMORY, after=DAY_ONE), "records_at"),
-        (Where(kinds=("turn", "code"), after=DAY_ONE, before=DAY_ONE), "records_at"),
-        (Where(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
-        (Where(kinds=("turn", "code"), scopes=("/src",), types=("decision",)), "records_live"),
+        (RecordFilter(kinds=MEMORY, after=DAY_ONE), "records_at"),
+        (RecordFilter(kinds=("turn", "code"), after=DAY_ONE, before=DAY_ONE), "records_at"),
+        (RecordFilter(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
+        (
+            RecordFilter(kinds=("turn", "code"), scopes=("/src",), types=("decision",)),
+            "records_live",
+        ),
     ],
     ids=repr,
 )
 def test_the_keys_of_all_that_fit_are_read_from_an_index(
-    explained: Any, where: Where, index: str
+    explained: Any, where: RecordFilter, index: str
 ) -> None:
-    search._all_keys(explained, where)
+    search._read_keys(explained, where)
     assert f"USING COVERING INDEX {index} " in explained.plan
 
 
@@ -288,8 +297,8 @@ def test_the_keys_of_all_that_fit_are_read_from_an_index(
     "ask",
     [
         lambda db: queries.tally(db, TallyRecords(MEMORY)),
-        lambda db: queries.authors(db, ListAuthors()),
-        lambda db: vectors.vector_counts(db, CountVectors("model", MEMORY)),
+        lambda db: queries.list_authors(db, ListAuthors()),
+        lambda db: vectors.count_vectors(db, CountVectors("model", MEMORY)),
     ],
     ids=["tally", "authors", "vectors"],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.records import Delete, Match, Record, Update, Weights, Where
+from everkept.core.records import Delete, Match, Record, RecordFilter, Update, Weights
 from everkept.engines.sqlite import search
 from everkept.engines.sqlite.connection import Connection, create
 from everkept.engines.sqlite.database import Database
@@ -43,19 +43,19 @@ class Beside:
         self.fts5 = SqliteStore(self.database, "project", 1, lambda: DAY_ONE)
 
     async def both(
-        self, text: str, where: Where | None = None, limit: int = 50, weights: Any = None
+        self, text: str, where: RecordFilter | None = None, limit: int = 50, weights: Any = None
     ) -> list[Match]:
         """What both say: the same records with the same scores."""
         query = parse_query(text)
-        words = query.expression or query.any_term()
+        words = query.expression or query.build_any_query()
         assert isinstance(words, AnyOf)
-        asked = (words, where or Where(), weights or Weights(), limit)
+        asked = (words, where or RecordFilter(), weights or Weights(), limit)
         by_arrays, by_fts5 = await self.arrays.match(*asked), await self.fts5.match(*asked)
         scores = [match.score for match in by_arrays]
         assert scores == pytest.approx([match.score for match in by_fts5], rel=1e-9)
         words_alone = [word for word in text.split() if word in VOCABULARY]
-        shares = await self.fts5.frequencies(words_alone)
-        assert await self.arrays.frequencies(words_alone) == pytest.approx(shares)
+        shares = await self.fts5.measure_words(words_alone)
+        assert await self.arrays.measure_words(words_alone) == pytest.approx(shares)
         told = {(match.id, match.parent) for match in by_fts5 if match.score > min(scores)}
         assert told <= {(match.id, match.parent) for match in by_arrays}
         return by_arrays
@@ -104,20 +104,20 @@ async def test_arrays_rank_as_fts5_does(beside: Beside) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        Where(kinds=("entity",)),
-        Where(sessions=("s3",)),
-        Where(tags=("rare",)),
-        Where(tags=("common",)),
-        Where(min_importance=0.99),
-        Where(parents=("waa",)),
-        Where(ids=("1-3", "1-5", "nobody")),
-        Where(ids=()),
-        Where(deleted=True),
-        Where(visible_to="s1", after=DAY_ONE),
+        RecordFilter(kinds=("entity",)),
+        RecordFilter(sessions=("s3",)),
+        RecordFilter(tags=("rare",)),
+        RecordFilter(tags=("common",)),
+        RecordFilter(min_importance=0.99),
+        RecordFilter(parents=("waa",)),
+        RecordFilter(ids=("1-3", "1-5", "nobody")),
+        RecordFilter(ids=()),
+        RecordFilter(deleted=True),
+        RecordFilter(visible_to="s1", after=DAY_ONE),
     ],
     ids=repr,
 )
-async def test_arrays_keep_to_what_is_meant(beside: Beside, where: Where) -> None:
+async def test_arrays_keep_to_what_is_meant(beside: Beside, where: RecordFilter) -> None:
     await beside.arrays.commit(batch(entity("waa"), note("waa", "wab"), *talk(2_500)))
     for limit in (3, 40):
         await beside.both("waa wab wac wad", where, limit)
@@ -125,15 +125,17 @@ async def test_arrays_keep_to_what_is_meant(beside: Beside, where: Where) -> Non
 
 async def test_a_word_that_counts_nothing_still_matches(beside: Beside) -> None:
     await beside.arrays.commit(batch(entity("waa"), note("waa", "one"), note("waa", "two")))
-    found = await beside.both("waa nowhere", Where(kinds=("observation",)), 9, Weights(context=0))
+    found = await beside.both(
+        "waa nowhere", RecordFilter(kinds=("observation",)), 9, Weights(context=0)
+    )
     assert {match.id: match.score for match in found} == {"one": 0, "two": 0}
 
 
 async def test_nothing_is_found_where_nobody_has_a_word(beside: Beside) -> None:
     await beside.arrays.commit(batch(entity("waa")))
-    query = parse_query("no such words").any_term()
+    query = parse_query("no such words").build_any_query()
     assert query is not None
-    assert await beside.arrays.match(query, Where(), Weights(), 10) == []
+    assert await beside.arrays.match(query, RecordFilter(), Weights(), 10) == []
 
 
 STEPS = st.lists(
@@ -163,9 +165,9 @@ async def test_arrays_follow_whatever_is_committed(
 ) -> None:
     beside = Beside(tmp_path_factory.mktemp("postings") / "project.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "KEPT_ROWS", kept)
-        patch.setattr(search, "NEAR_END", near_end)
-        patch.setattr(search, "QUICKER", quicker)
+        patch.setattr(search, "MIN_CACHED_ROWS", kept)
+        patch.setattr(search, "RECENT_KEYS", near_end)
+        patch.setattr(search, "ROWS_PER_LOOKUP", quicker)
         await beside.arrays.commit(batch(*talk(60)))
         await beside.arrays.commit(batch(note("1-0", "waa wab", name="wac")))
         await beside.both(QUERIES[0])
@@ -239,8 +241,8 @@ async def test_an_array_is_read_anew_when_most_of_it_is_new(
 async def test_what_changed_long_ago_is_asked_for_row_by_row(
     beside: Beside, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "NEAR_END", 10)
-    monkeypatch.setattr(search, "QUICKER", 1)
+    monkeypatch.setattr(search, "RECENT_KEYS", 10)
+    monkeypatch.setattr(search, "ROWS_PER_LOOKUP", 1)
     await beside.arrays.commit(batch(*talk(2_000)))
     await beside.both("wab wac")
     await beside.arrays.commit(
@@ -274,13 +276,13 @@ async def test_a_word_may_be_in_a_row_any_number_of_times(beside: Beside) -> Non
 async def test_no_more_arrays_are_kept_than_there_is_room_for(
     beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "KEPT_BYTES", 5_000)
-    monkeypatch.setattr(search, "KEPT_ROWS", 10)
+    monkeypatch.setattr(search, "MAX_CACHED_BYTES", 5_000)
+    monkeypatch.setattr(search, "MIN_CACHED_ROWS", 10)
     await beside.arrays.commit(batch(*talk(1_000)))
     for number, query in enumerate(("waa wab", "wac wad", "waa wad", "wae waf wag")):
         await beside.both(query)
         await beside.arrays.commit(batch(*talk(20, seed=100 + number, name=None)))
-    arrays = beside.arrays._arrays()
+    arrays = beside.arrays._get_postings()
     sizes = [kept.packed.nbytes for kept in arrays._kept.values()]
     assert 0 < sum(sizes) <= 5_000
     assert sum(sizes) == arrays._kept_bytes

@@ -11,13 +11,13 @@ from everkept.engines.sqlite.snapshot import (
     HISTORY,
     META,
     USER,
-    Unsettled,
-    at_rest,
+    UnfinishedOperation,
     copy_into,
     copy_to,
-    facts_of,
-    faults,
-    held,
+    find_faults,
+    open_at_rest,
+    open_snapshot,
+    read_facts,
 )
 from everkept.errors import StoreDamaged
 from processes import acting, said_by
@@ -37,7 +37,7 @@ def live_wanderers(connection: apsw.Connection) -> int:
 
 
 def test_every_database_of_the_folder_is_held(data: Path) -> None:
-    with held(data) as moment:
+    with open_snapshot(data) as moment:
         projects = {project.path for project in moment.projects}
         assert {*moment.databases} == {META, USER, HISTORY} | projects
         assert {Path(path).parts[0] for path in projects} == {"projects", "archive"}
@@ -47,7 +47,7 @@ def test_a_moment_never_shows_a_thing_in_neither_place_while_it_moves(data: Path
     with acting("care_actors:move_back_and_forth", data, "shop") as mover:
         assert mover.hear() == "writing"
         for _ in range(MOMENTS):
-            with held(data) as moment:
+            with open_snapshot(data) as moment:
                 [shop] = [p.path for p in moment.projects if p.name == "shop"]
                 found = [live_wanderers(moment.databases[name]) for name in (shop, USER)]
             assert sum(found) in (1, 2)
@@ -56,47 +56,47 @@ def test_a_moment_never_shows_a_thing_in_neither_place_while_it_moves(data: Path
 
 
 def test_what_is_held_does_not_change_and_keeps_nobody_from_writing(data: Path) -> None:
-    with held(data) as moment:
-        before = facts_of(moment.databases[USER])
+    with open_snapshot(data) as moment:
+        before = read_facts(moment.databases[USER])
         statement(data / USER, "UPDATE records SET text = 'written meanwhile'")
         statement(data / USER, "DELETE FROM accesses")
-        assert facts_of(moment.databases[USER]) == before
+        assert read_facts(moment.databases[USER]) == before
     assert statement(data / USER, "SELECT count(*) FROM accesses") == [(0,)]
 
 
 def test_a_copy_has_the_same_pages_and_is_for_its_owner_alone(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with held(data) as moment:
+    with open_snapshot(data) as moment:
         copy_to(moment.databases[HISTORY], copy, quiet)
-        expected = facts_of(moment.databases[HISTORY])
+        expected = read_facts(moment.databases[HISTORY])
     assert copy.stat().st_mode & 0o777 == 0o600
-    with closing(at_rest(copy)) as db:
-        assert facts_of(db) == expected
-        assert faults(db) == []
+    with closing(open_at_rest(copy)) as db:
+        assert read_facts(db) == expected
+        assert find_faults(db) == []
 
 
 def test_a_copy_beside_a_writer_comes_to_its_end(data: Path, tmp_path: Path) -> None:
     with acting("care_actors:write_much", data, "shop", "ada") as writer:
         assert writer.hear() == "writing"
-        with held(data) as moment:
+        with open_snapshot(data) as moment:
             for number, connection in enumerate(moment.databases.values()):
                 copy_to(connection, tmp_path / f"{number}.db", quiet)
-                with closing(at_rest(tmp_path / f"{number}.db")) as db:
-                    assert facts_of(db) == facts_of(connection)
+                with closing(open_at_rest(tmp_path / f"{number}.db")) as db:
+                    assert read_facts(db) == read_facts(connection)
         writer.tell("end")
         assert writer.finish()[-1] > 0
 
 
 def test_the_files_in_the_folder_stay_as_they_were_found(data: Path) -> None:
     before = said_by("digests", data)
-    with held(data):
+    with open_snapshot(data):
         pass
     assert said_by("digests", data) == before
 
 
 def test_a_project_in_the_middle_of_a_move_is_not_held(data: Path) -> None:
     said_by("set_transition", data / META, "shop", "archiving")
-    with pytest.raises(Unsettled), held(data):
+    with pytest.raises(UnfinishedOperation), open_snapshot(data):
         pass
 
 
@@ -104,9 +104,9 @@ def test_a_file_that_is_gone_or_damaged_is_refused_or_listed(data: Path) -> None
     path_of(data).unlink()
     said_by("spoil", path_of(data, "archive"))
     (data / USER).write_bytes(b"no database at all")
-    with pytest.raises(StoreDamaged), held(data):
+    with pytest.raises(StoreDamaged), open_snapshot(data):
         pass
-    with held(data, lenient=True) as moment:
+    with open_snapshot(data, lenient=True) as moment:
         assert {*moment.damaged} >= {USER, f"projects/{path_of_name(moment, 'shop')}"}
         assert HISTORY in moment.databases
 
@@ -118,14 +118,14 @@ def path_of_name(moment: object, name: str) -> str:
 
 def test_without_a_catalogue_the_files_that_are_there_are_held(data: Path) -> None:
     (data / META).write_bytes(b"no database at all")
-    with held(data, lenient=True) as moment:
+    with open_snapshot(data, lenient=True) as moment:
         assert {*moment.damaged} == {META}
         assert len(moment.databases) == 4
 
 
 def test_a_content_is_put_into_a_file_that_others_have_open(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with held(data) as moment:
+    with open_snapshot(data) as moment:
         copy_to(moment.databases[USER], copy, quiet)
     with ExitStack() as stack:
         reader = stack.enter_context(closing(apsw.Connection(str(data / USER))))
@@ -133,7 +133,7 @@ def test_a_content_is_put_into_a_file_that_others_have_open(data: Path, tmp_path
         writer.execute("DELETE FROM accesses")
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM accesses").get == 0
-        with closing(at_rest(copy)) as source:
+        with closing(open_at_rest(copy)) as source:
             copy_into(data / USER, source, quiet)
         assert reader.execute("SELECT count(*) FROM accesses").get == 0
         reader.execute("COMMIT")
@@ -148,7 +148,7 @@ def test_a_folder_that_nobody_may_write_to_is_held_too(data: Path) -> None:
     for path in (data, data / "projects", data / "archive"):
         path.chmod(0o500)
     try:
-        with held(data) as moment:
+        with open_snapshot(data) as moment:
             assert len(moment.databases) == 5
     finally:
         for path in (data, data / "projects", data / "archive"):

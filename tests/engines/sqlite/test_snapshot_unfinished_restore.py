@@ -4,7 +4,7 @@ import pytest
 
 from data_folders import filled
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.sqlite.restore import Live, locked
+from everkept.engines.sqlite.restore import LockedFiles, lock_files
 from everkept.engines.sqlite.snapshot import find_unfinished_restore, mark_restore, unmark_restores
 from everkept.errors import Unavailable
 from records import batch, entity
@@ -25,21 +25,21 @@ def begun(folder: Path, file: str = "/backups/copy.zip") -> Path:
     return stage
 
 
-def frozen(live: Live) -> None:
+def frozen(live: LockedFiles) -> None:
     for name in [*live.databases]:
         if name != "_meta.db":
-            live.let_go(name, -live.numbers(name).generation)
+            live.release(name, -live.get_numbers(name).generation)
 
 
 async def test_who_writes_is_told_which_command_brings_it_to_its_end(data: Path) -> None:
     library = SqliteLibrary(data)
     _, opened = await library.open("shop")
-    with locked(data) as live:
+    with lock_files(data) as live:
         begun(data)
         frozen(live)
     fresh = SqliteLibrary(data)
     _, store = await fresh.open("shop")
-    for each in (opened, store, await fresh.user(), await fresh.history()):
+    for each in (opened, store, await fresh.open_user_store(), await fresh.open_history_store()):
         for _ in range(2):
             with pytest.raises(Unavailable) as refused:
                 await each.commit(batch(entity("too early")))

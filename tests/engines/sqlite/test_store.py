@@ -9,13 +9,18 @@ import apsw
 import numpy as np
 import pytest
 
-from everkept.core.ports import Embedded
-from everkept.core.records import Delete, Update, Where
+from everkept.core.ports import RecordVector
+from everkept.core.records import Delete, RecordFilter, Update
 from everkept.engines.sqlite.connection import Connection, connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
+from everkept.engines.sqlite.store import (
+    MAX_SHORT_CHARACTERS,
+    MAX_SHORT_ROWS,
+    MAX_SHORT_STEPS,
+    SqliteStore,
+)
 from everkept.errors import StorageFull, StoreDamaged, StoreTooNew
 from processes import acting, said_by
 from records import DAY_ONE, batch, entity, link, note, record_ref
@@ -42,7 +47,7 @@ def store(database: Database) -> SqliteStore:
 
 
 async def ids(store: Any) -> list[str]:
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 @pytest.mark.parametrize(
@@ -184,14 +189,14 @@ async def test_a_database_of_a_newer_program_is_refused_at_opening_and_not_touch
         newer.process.wait()
     before = said_by("digests", folder / "projects")
     _, store = await library.open("project")
-    for attempt in (store.scan(Where()), store.commit(batch(entity("old")))):
+    for attempt in (store.scan(RecordFilter()), store.commit(batch(entity("old")))):
         with pytest.raises(StoreTooNew):
             await attempt
     for move in (library.archive, library.delete):
         with pytest.raises(StoreTooNew):
             await move("project")
     assert said_by("digests", folder / "projects") == before
-    assert (await library.project("project")).status == "active"
+    assert (await library.get_project("project")).status == "active"
 
 
 async def test_a_process_older_than_the_database_is_refused_at_its_next_write(
@@ -261,10 +266,10 @@ async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
     await library.create("other", "")
     _, store = await library.open("project")
     for attempt in (
-        store.scan(Where()),
+        store.scan(RecordFilter()),
         store.commit(batch(entity("new"))),
         store.purge([record_ref("kept")]),
-        store.check(),
+        store.find_faults(),
         library.archive("project"),
     ):
         with pytest.raises(StoreDamaged):
@@ -272,7 +277,7 @@ async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
     _, other = await library.open("other")
     await other.commit(batch(entity("in another project")))
     assert await ids(other) == ["in another project"]
-    assert (await library.project("project")).status == "active"
+    assert (await library.get_project("project")).status == "active"
     await library.close()
     after = said_by("digests", folder / "projects")
     assert {name: after[name] for name in before} == before
@@ -284,7 +289,7 @@ async def test_a_damaged_project_can_be_deleted(
     await library.close()
     overwritten_pages(path)
     await library.delete("project")
-    assert await library.projects() == []
+    assert await library.list_projects() == []
     assert said_by("digests", folder / "projects") == {}
 
 
@@ -294,7 +299,7 @@ async def test_a_check_tells_of_records_that_the_word_index_does_not_have(
     await store.commit(batch(entity("a"), entity("b"), entity("c")))
     await database.maintain(lambda db: db.execute("DELETE FROM words WHERE rowid = 1"))
     await database.maintain(lambda db: db.execute("DELETE FROM records WHERE id = 'c'"))
-    assert len(await store.check()) == 2
+    assert len(await store.find_faults()) == 2
 
 
 async def test_a_full_disk_refuses_the_whole_batch_and_later_writes_work(
@@ -306,15 +311,15 @@ async def test_a_full_disk_refuses_the_whole_batch_and_later_writes_work(
     big = [entity(f"big {number}", text="long text " * 1_000) for number in range(20)]
     with pytest.raises(StorageFull) as caught:
         await store.commit(batch(entity("small"), *big))
-    assert caught.value.facts["current_size"] == await store.size()
+    assert caught.value.facts["current_size"] == await store.measure_size()
     assert caught.value.facts["free"] > 0
     assert await ids(store) == ["kept"]
-    assert len(await store.changes()) == 1
+    assert len(await store.read_changes()) == 1
     await store.commit(batch(entity("small")))
     await database.maintain(lambda db: db.pragma("max_page_count", 1_000_000))
     await store.commit(batch(*big))
     assert len(await ids(store)) == 22
-    assert await store.check() == []
+    assert await store.find_faults() == []
 
 
 async def test_a_file_that_may_not_grow_keeps_what_was_acknowledged(
@@ -361,21 +366,21 @@ def make_read_only(folder: Path, owner: int) -> None:
 async def test_the_revision_differs_after_a_commit_that_came_while_it_was_closed(
     store: SqliteStore, database: Database
 ) -> None:
-    before = await store.revision()
+    before = await store.get_revision()
     await database.close()
     with_another = connect(database.path, PROJECT)
     with_another.execute("INSERT INTO changes(at, tool) VALUES (1, 'another process')")
     with_another.close()
-    assert await store.revision() != before
+    assert await store.get_revision() != before
 
 
 @pytest.mark.parametrize(
     ("steps", "is_short"),
     [
-        ([entity("new", text="x" * SHORT_TEXT)], True),
-        ([entity("new", text="x" * (SHORT_TEXT + 1))], False),
-        ([note("old", f"{number}") for number in range(SHORT_STEPS)], True),
-        ([note("old", f"{number}") for number in range(SHORT_STEPS + 1)], False),
+        ([entity("new", text="x" * MAX_SHORT_CHARACTERS)], True),
+        ([entity("new", text="x" * (MAX_SHORT_CHARACTERS + 1))], False),
+        ([note("old", f"{number}") for number in range(MAX_SHORT_STEPS)], True),
+        ([note("old", f"{number}") for number in range(MAX_SHORT_STEPS + 1)], False),
         ([link("old", "knows", "old")], True),
         ([Update("old", {"text": "new"}, 1)], True),
         ([Update("old", {"name": "new"}, 1)], False),  # its children are indexed again
@@ -400,19 +405,23 @@ async def test_only_a_small_commit_is_made_in_the_callers_thread(
 @pytest.mark.parametrize(
     ("where", "limit", "is_short"),
     [
-        (Where(), None, False),
-        (Where(kinds=("entity",)), SHORT_ROWS, True),
-        (Where(kinds=("entity",)), SHORT_ROWS + 1, False),
-        (Where(kinds=("entity",), pinned=True), 1, False),  # who knows how many are read for it
-        (Where(ids=("kept",)), None, True),
-        (Where(name_keys=("kept",) * (SHORT_ROWS + 1)), None, False),
-        (Where(kinds=("turn",), places=(("a", 1),) * SHORT_ROWS), None, True),
-        (Where(kinds=("turn",), places=(("a", 1),) * (SHORT_ROWS + 1)), None, False),
-        (Where(parents=("kept",)), None, False),
+        (RecordFilter(), None, False),
+        (RecordFilter(kinds=("entity",)), MAX_SHORT_ROWS, True),
+        (RecordFilter(kinds=("entity",)), MAX_SHORT_ROWS + 1, False),
+        (
+            RecordFilter(kinds=("entity",), pinned=True),
+            1,
+            False,
+        ),  # who knows how many are read for it
+        (RecordFilter(ids=("kept",)), None, True),
+        (RecordFilter(name_keys=("kept",) * (MAX_SHORT_ROWS + 1)), None, False),
+        (RecordFilter(kinds=("turn",), places=(("a", 1),) * MAX_SHORT_ROWS), None, True),
+        (RecordFilter(kinds=("turn",), places=(("a", 1),) * (MAX_SHORT_ROWS + 1)), None, False),
+        (RecordFilter(parents=("kept",)), None, False),
     ],
 )
 async def test_only_what_an_index_finds_soon_is_read_in_the_callers_thread(
-    folder: Path, library: SqliteLibrary, where: Where, limit: int | None, is_short: bool
+    folder: Path, library: SqliteLibrary, where: RecordFilter, limit: int | None, is_short: bool
 ) -> None:
     await library.close()
     with watched() as watch:
@@ -432,7 +441,7 @@ async def test_whether_anything_waits_for_its_vector_is_read_in_the_callers_thre
         _, store = await library.open("project")
         await store.get(["kept"])
         watch.begin()
-        await store.unembedded("model", ("entity",), limit)
+        await store.find_unembedded("model", ("entity",), limit)
         assert (not watch.elsewhere) is is_short
 
 
@@ -447,10 +456,12 @@ async def test_what_is_near_among_few_is_found_in_the_callers_thread(
         database = Database(path, PROJECT)
         store = SqliteStore(database, "project", 1, lambda: DAY_ONE, many=many)
         await store.commit(batch(entity("kept")))
-        await store.put_vectors("model", [Embedded("kept", 1, vector)])
-        await store.frequencies(["kept"])  # tells how many there are
-        assert len(await store.near("model", vector, Where(), 1)) == 1  # reads the vectors
+        await store.put_vectors("model", [RecordVector("kept", 1, vector)])
+        await store.measure_words(["kept"])  # tells how many there are
+        assert (
+            len(await store.find_near("model", vector, RecordFilter(), 1)) == 1
+        )  # reads the vectors
         watch.begin()
-        assert len(await store.near("model", vector, Where(), 1)) == 1
+        assert len(await store.find_near("model", vector, RecordFilter(), 1)) == 1
         assert (not watch.elsewhere) is is_short
         await database.close()

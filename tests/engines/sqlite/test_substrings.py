@@ -6,17 +6,17 @@ from typing import Any
 import apsw
 import pytest
 
-from everkept.core.records import Delete, Match, Restore, Update, Where
+from everkept.core.records import Delete, Match, RecordFilter, Restore, Update
 from everkept.core.store import MatchText
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.connection import Connection, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
+from everkept.engines.sqlite.store import MIN_CACHED_TEXTS, SqliteStore
 from records import DAY_ONE, batch, entity, link, note, record_ref
 
 ALL = 1_000_000
-GRAPH = Where(kinds=("entity", "observation"))
+GRAPH = RecordFilter(kinds=("entity", "observation"))
 # What lower case does to these is not the same everywhere: SQLite's own knows ASCII alone.
 ODD = ["\u212aelvin", "\u0130stanbul", "stra\u00dfe", "\u03a3\u0391\u03a3", "nul\0nul", "\x1e\x1f"]
 WANTED = [
@@ -52,12 +52,12 @@ async def database(path: Path) -> AsyncIterator[Database]:
 async def store(database: Database) -> SqliteStore:
     """One with enough records for their texts to be kept in memory, and where they are."""
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    things = [entity(f"Thing {number}") for number in range(FEWEST_TEXTS)]
+    things = [entity(f"Thing {number}") for number in range(MIN_CACHED_TEXTS)]
     notes = [note("Thing 7", f"{text} here") for text in ODD]
     await store.commit(
         batch(*things, *notes, entity("a", kind="memory", text="thing 7, remembered"))
     )
-    await store.containing("thing", GRAPH, 1)
+    await store.match_text("thing", GRAPH, 1)
     await read(database)
     return store
 
@@ -78,7 +78,7 @@ async def steps(database: Database, store: SqliteStore, text: str) -> int:
         db.trace_v2(apsw.SQLITE_TRACE_PROFILE, note_steps)
 
     await database.read(trace)
-    await store.containing(text, GRAPH, ALL)
+    await store.match_text(text, GRAPH, ALL)
     await database.read(lambda db: trace_nothing(db))
     return sum(counted)
 
@@ -87,11 +87,11 @@ def trace_nothing(db: Any) -> None:
     db.trace_v2(0)
 
 
-async def scanned(database: Database, text: str, where: Where, limit: int) -> list[Match]:
+async def scanned(database: Database, text: str, where: RecordFilter, limit: int) -> list[Match]:
     """What SQLite says that reads every record."""
 
     def ask(db: Connection) -> list[Match]:
-        return queries.containing(db, MatchText(text, where, limit))
+        return queries.match_text(db, MatchText(text, where, limit))
 
     return await database.read(ask)
 
@@ -101,10 +101,10 @@ async def agree(database: Database, store: SqliteStore) -> None:
         for where, limit in (
             (GRAPH, ALL),
             (GRAPH, 3),
-            (Where(), ALL),
-            (Where(ids=("Thing 7",)), 9),
+            (RecordFilter(), ALL),
+            (RecordFilter(ids=("Thing 7",)), 9),
         ):
-            found = await store.containing(text, where, limit)
+            found = await store.match_text(text, where, limit)
             assert found == await scanned(database, text, where, limit), text
 
 
@@ -117,17 +117,19 @@ async def test_a_search_in_memory_finds_what_reading_every_record_finds(
 async def test_a_search_in_memory_reads_only_what_it_finds(
     database: Database, store: SqliteStore
 ) -> None:
-    assert await steps(database, store, "thing 77") < FEWEST_TEXTS
+    assert await steps(database, store, "thing 77") < MIN_CACHED_TEXTS
     fresh = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    assert await steps(database, fresh, "thing 77") > 10 * FEWEST_TEXTS
+    assert await steps(database, fresh, "thing 77") > 10 * MIN_CACHED_TEXTS
 
 
 async def test_few_records_are_not_kept_in_memory(path: Path, database: Database) -> None:
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    await store.commit(batch(*(entity(f"Thing {number}") for number in range(FEWEST_TEXTS - 1))))
-    await store.containing("thing", GRAPH, 1)
+    await store.commit(
+        batch(*(entity(f"Thing {number}") for number in range(MIN_CACHED_TEXTS - 1)))
+    )
+    await store.match_text("thing", GRAPH, 1)
     await read(database)
-    assert await steps(database, store, "thing 77") > FEWEST_TEXTS
+    assert await steps(database, store, "thing 77") > MIN_CACHED_TEXTS
 
 
 async def test_what_anyone_changes_is_followed(
@@ -144,7 +146,7 @@ async def test_what_anyone_changes_is_followed(
     ):
         await other.commit(change)
         await agree(database, store)
-        assert await steps(database, store, "new thing 7") < FEWEST_TEXTS
+        assert await steps(database, store, "new thing 7") < MIN_CACHED_TEXTS
     await other.redact([record_ref("Thing 9")], lambda _, values: {**values, "text": "k"})
     await agree(database, store)
     await read(database)
@@ -152,7 +154,7 @@ async def test_what_anyone_changes_is_followed(
     await other.commit(batch(entity("thing 7 in its place")))
     await agree(database, store)
     await read(database)
-    assert await steps(database, store, "new thing 7") < FEWEST_TEXTS
+    assert await steps(database, store, "new thing 7") < MIN_CACHED_TEXTS
     await elsewhere.close()
 
 
@@ -162,17 +164,17 @@ async def test_whatever_happens_the_answers_are_the_same(
     chance = random.Random(4)
     for number in range(60):
         steps = [entity(f"{chance.choice(WANTED[:10])} {number} {chance.random()}")]
-        doomed = (await store.scan(GRAPH))[chance.randrange(FEWEST_TEXTS // 2)]
+        doomed = (await store.scan(GRAPH))[chance.randrange(MIN_CACHED_TEXTS // 2)]
         await store.commit(batch(*steps, Delete(record_ref(doomed.id))))
         text = chance.choice(WANTED)
-        assert await store.containing(text, GRAPH, ALL) == await scanned(database, text, GRAPH, ALL)
+        assert await store.match_text(text, GRAPH, ALL) == await scanned(database, text, GRAPH, ALL)
 
 
 async def test_too_many_changes_are_read_again(database: Database, store: SqliteStore) -> None:
     await store.commit(batch(*(entity(f"More {number}") for number in range(2_500))))
     await agree(database, store)
     await read(database)
-    assert await steps(database, store, "more 77") < FEWEST_TEXTS
+    assert await steps(database, store, "more 77") < MIN_CACHED_TEXTS
     await agree(database, store)
 
 
@@ -184,4 +186,4 @@ async def test_another_file_in_its_place_is_read_again(
         db.execute("UPDATE records SET name = 'restored' WHERE id = 'Thing 7'")
 
     await database.write(restore)
-    assert [match.id for match in await store.containing("restored", GRAPH, ALL)] == ["Thing 7"]
+    assert [match.id for match in await store.match_text("restored", GRAPH, ALL)] == ["Thing 7"]

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import pytest
 
-from everkept.core.answers import Search
-from everkept.core.library import CatalogChange, CatalogQuestion, answering
-from everkept.core.ports import Purged
-from everkept.core.records import Batch, Change, Delete, Update, Where
+from everkept.core.answers import SearchRecord
+from everkept.core.library import CatalogChange, CatalogQuestion, track_replica_use
+from everkept.core.ports import PurgeResult
+from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.standby.failover import FIRST, READING
+from everkept.engines.standby.failover import FIRST_READ_SECONDS, READ_WAIT_SECONDS
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -55,7 +55,7 @@ async def test_a_write_that_takes_too_long_is_tried_once_and_kept(
     assert condition.is_catching_up
     monkeypatch.undo()
     await standing.becomes("connected")
-    assert await there.revision() == 1
+    assert await there.get_revision() == 1
     assert standing.library.condition.waiting == 0
 
 
@@ -65,10 +65,10 @@ async def test_one_call_does_not_mix_the_database_and_what_was_last_seen(
     store = await standing.store()
 
     async def how_many() -> int:
-        return await store.how_many(Where())
+        return await store.count_records(RecordFilter())
 
     await standing.goes()
-    with answering() as noted:
+    with track_replica_use() as noted:
         assert await how_many() == 0
         await standing.returns()
         await (await standing.stored()).commit(batch(entity("theirs")))
@@ -94,8 +94,8 @@ async def test_the_first_question_does_not_wait_for_a_host_that_says_nothing(
     await standing.library.close()
     async with standing_by(tmp_path, standing.database) as standing:
         standing.line.hangs_in("ListProjects")
-        with answering() as noted:
-            asking = standing.time.rushes(standing.library.projects(), FIRST)
+        with track_replica_use() as noted:
+            asking = standing.time.rushes(standing.library.list_projects(), FIRST_READ_SECONDS)
             assert [project.name for project in await asking] == ["project"]
         assert noted.from_replica
         standing.line.mend()
@@ -105,10 +105,10 @@ async def test_the_first_question_does_not_wait_for_a_host_that_says_nothing(
 async def test_where_nothing_was_ever_seen_the_first_question_waits(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
         standing.line.hangs_in("ListProjects")
-        asking = asyncio.ensure_future(standing.library.projects())
-        await standing.time.comes(FIRST)
+        asking = asyncio.ensure_future(standing.library.list_projects())
+        await standing.time.comes(FIRST_READ_SECONDS)
         await standing.line.hangs.wait()
-        await standing.library.note("another call")
+        await standing.library.get_note("another call")
         assert not asking.done()
         asking.cancel()
 
@@ -141,7 +141,9 @@ async def test_who_is_not_let_in_goes_on_with_what_was_last_seen(
     database.is_locked = True
     async with standing_by(tmp_path, database) as standing:
         for _ in range(2):
-            asked = standing.time.rushes(standing.library.note("key"), PATIENCE, READING)
+            asked = standing.time.rushes(
+                standing.library.get_note("key"), PATIENCE, READ_WAIT_SECONDS
+            )
             assert await asked == "value"
         await standing.time.rushes(standing.library.set_note("key", "newer"), PATIENCE)
         condition = standing.library.condition
@@ -149,7 +151,7 @@ async def test_who_is_not_let_in_goes_on_with_what_was_last_seen(
         assert len(caplog.records) == 1
         database.is_locked = False
         await standing.returns()
-        assert await database.note("key") == "newer"
+        assert await database.get_note("key") == "newer"
 
 
 async def test_who_is_not_let_in_and_has_seen_nothing_is_told(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ async def test_who_is_not_let_in_and_has_seen_nothing_is_told(tmp_path: Path) ->
     database.is_locked = True
     async with standing_by(tmp_path, database) as standing:
         with pytest.raises(Refused):
-            await standing.library.note("key")
+            await standing.library.get_note("key")
         with pytest.raises(Refused):
             await standing.library.set_note("key", "value")
         assert standing.library.condition.status == "connected"
@@ -177,7 +179,7 @@ async def test_who_may_not_do_one_thing_is_told_so(
 
 
 @pytest.mark.parametrize("error", [StoreDamaged("It is damaged."), StorageFull("It is full.")])
-@pytest.mark.parametrize("name", ["commit", "revision"])
+@pytest.mark.parametrize("name", ["commit", "get_revision"])
 async def test_what_the_copy_cannot_take_waits_all_the_same(
     standing: Standing,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,7 +196,7 @@ async def test_what_the_copy_cannot_take_waits_all_the_same(
     _, here = await standing.replica.open("project")
     monkeypatch.setattr(here, name, fails)
     for number in range(2):
-        with answering() as noted:
+        with track_replica_use() as noted:
             change = await store.commit(batch(entity(f"e{number}"), tool="made"))
         assert noted.kept_here
         assert (change.seq, change.tool, change.edits[0].id) == (0, "made", f"e{number}")
@@ -217,8 +219,8 @@ async def test_what_the_library_here_cannot_take_waits_too(
     await standing.library.set_note("key", "value")
     monkeypatch.undo()
     await standing.returns()
-    assert (await standing.database.project("new")).id == project.id
-    assert await standing.database.note("key") == "value"
+    assert (await standing.database.get_project("new")).id == project.id
+    assert await standing.database.get_note("key") == "value"
 
 
 async def test_what_does_not_fit_is_refused_though_the_copy_is_sound(standing: Standing) -> None:
@@ -237,13 +239,13 @@ async def test_what_was_removed_without_an_answer_is_not_said_to_be_nothing(
     standing.line.breaks_in("Purge")
     purging = asyncio.create_task(store.purge([record_ref("secret")]))
     await standing.returns(after=1.0)
-    assert await purging == Purged(1, 0, complete=True)
+    assert await purging == PurgeResult(1, 0, complete=True)
     _, here = await standing.replica.open("project")
-    assert await here.scan(Where(deleted=None)) == []
+    assert await here.scan(RecordFilter(deleted=None)) == []
 
 
 async def test_searches_forgotten_without_an_answer_are_counted(standing: Standing) -> None:
-    await standing.library.add_searches([Search(5, "recall", "red", 1, 2.0)])
+    await standing.library.add_searches([SearchRecord(5, "recall", "red", 1, 2.0)])
     standing.line.breaks_in("ForgetSearches")
     forgetting = asyncio.create_task(standing.library.forget_searches())
     await standing.returns(after=1.0)
@@ -301,7 +303,7 @@ async def test_a_database_that_a_newer_program_has_changed_is_not_away(tmp_path:
         standing.line.mend()
         await standing.time.comes(1.0)
         await standing.time.sees(2.0)
-        for call in (library.set_note("kept", "no"), library.note("kept")):
+        for call in (library.set_note("kept", "no"), library.get_note("kept")):
             with pytest.raises(StoreTooNew):
                 await call
         with pytest.raises(StoreTooNew):
@@ -310,8 +312,8 @@ async def test_a_database_that_a_newer_program_has_changed_is_not_away(tmp_path:
         database.is_upgraded = False
         await standing.time.comes(2.0)
         await standing.becomes("connected")
-        assert await library.note("kept") == "still"
-        assert await database.note("kept") == "still"
+        assert await library.get_note("kept") == "still"
+        assert await database.get_note("kept") == "still"
 
 
 async def test_a_write_without_an_answer_is_kept_for_a_newer_program(tmp_path: Path) -> None:

@@ -1,24 +1,24 @@
 from pathlib import Path
 
-from everkept.engines.standby.failover import MARK, Acquaintance
+from everkept.engines.standby.failover import CONTACT_FILE, FirstContactMarker
 
 
 def test_it_is_made_once_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "standby" / "key"
-    first = Acquaintance(folder)
-    assert not first.is_made
+    first = FirstContactMarker(folder)
+    assert not first.is_present
     assert not folder.exists()
-    first.make()
-    assert first.is_made
-    assert Acquaintance(folder).is_made
+    first.create()
+    assert first.is_present
+    assert FirstContactMarker(folder).is_present
 
 
 def test_where_it_cannot_be_noted_it_is_known_for_as_long_as_the_program_runs(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    acquaintance = Acquaintance(tmp_path / "file")
-    acquaintance.make()
-    assert acquaintance.is_made
-    assert not Acquaintance(tmp_path / "file").is_made
-    assert not (tmp_path / MARK).exists()
+    acquaintance = FirstContactMarker(tmp_path / "file")
+    acquaintance.create()
+    assert acquaintance.is_present
+    assert not FirstContactMarker(tmp_path / "file").is_present
+    assert not (tmp_path / CONTACT_FILE).exists()

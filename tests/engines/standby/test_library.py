@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from accounts import without_id
-from everkept.accounts.accounts import UNKNOWN, Accounts
+from everkept.accounts.accounts import UNKNOWN_ACCOUNT, Accounts
 from everkept.accounts.grants import revoke_token
-from everkept.core.answers import PASSING, Search
-from everkept.core.library import answering
-from everkept.core.mcp import Usage
+from everkept.core.answers import LEASE_PREFIX, SearchRecord
+from everkept.core.library import track_replica_use
+from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
 from everkept.core.sessions import Account
-from everkept.errors import Conflict, NotFound, StoreAway
+from everkept.errors import Conflict, NotFound, StoreUnreachable
 from records import batch, entity, note
 from standby import EVERY, PATIENCE, Standing, standing_by
 
@@ -28,7 +28,7 @@ async def standing(tmp_path: Path) -> AsyncIterator[Standing]:
 
 
 async def test_a_database_that_is_there_answers_itself(standing: Standing) -> None:
-    with answering() as noted:
+    with track_replica_use() as noted:
         await standing.library.create("project", "what for")
         _, store = await standing.library.open("project")
         await store.commit(batch(entity("Ada")))
@@ -36,7 +36,7 @@ async def test_a_database_that_is_there_answers_itself(standing: Standing) -> No
     assert not noted.is_degraded
     assert [r.id for r in await (await standing.stored()).get(["Ada"])] == ["Ada"]
     assert standing.library.condition.status == "connected"
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_while_it_is_away_answers_are_what_was_last_seen(standing: Standing) -> None:
@@ -45,8 +45,8 @@ async def test_while_it_is_away_answers_are_what_was_last_seen(standing: Standin
     await store.commit(batch(entity("Ada")))
     await standing.followed()
     await standing.goes()
-    with answering() as noted:
-        assert [p.name for p in await standing.library.projects()] == ["project"]
+    with track_replica_use() as noted:
+        assert [p.name for p in await standing.library.list_projects()] == ["project"]
         assert [r.id for r in await store.get(["Ada"])] == ["Ada"]
     assert noted.from_replica
     assert not noted.kept_here
@@ -58,17 +58,17 @@ async def test_what_is_written_meanwhile_is_there_when_it_is_back(standing: Stan
     await store.commit(batch(entity("Ada")))
     await standing.followed()
     await standing.goes()
-    with answering() as noted:
+    with track_replica_use() as noted:
         await store.commit(batch(note("Ada", "wrote the first program")))
     assert noted.kept_here
     assert standing.library.condition.waiting == 1
     assert len(await store.get(["wrote the first program"])) == 1
     await standing.returns()
     assert standing.library.condition.waiting == 0
-    with answering() as noted:
+    with track_replica_use() as noted:
         assert len(await store.get(["wrote the first program"])) == 1
     assert not noted.is_degraded
-    assert await (await standing.stored()).revision() == 2
+    assert await (await standing.stored()).get_revision() == 2
 
 
 async def test_nothing_is_reached_or_made_before_the_first_call(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_a_database_that_is_down_at_the_start_is_no_obstacle(tmp_path: Pat
         await (await standing.store()).commit(batch(entity("Ada")))
         assert standing.library.condition.waiting == 2
         await standing.returns()
-        assert (await standing.database.project("project")).id == project.id
+        assert (await standing.database.get_project("project")).id == project.id
         assert len(await (await standing.stored()).get(["Ada"])) == 1
 
 
@@ -125,12 +125,12 @@ async def test_what_another_process_left_is_brought_over(tmp_path: Path) -> None
         await standing.becomes("connected")
         said = [record.text for record in await store.get(["left by the other", "mine"])]
         assert said == ["left by the other", "mine"]
-        assert standing.journal.counts().waiting == 0
+        assert standing.journal.count_writes().waiting == 0
 
 
 async def test_a_write_made_in_time_never_knows(standing: Standing) -> None:
     standing.line.cut()
-    with answering() as noted:
+    with track_replica_use() as noted:
         asking = asyncio.create_task(standing.library.create("project", ""))
         await standing.time.sees(1.0)
         await standing.returns(after=1.0)
@@ -142,8 +142,8 @@ async def test_a_question_waits_for_the_first_attempt_alone(standing: Standing) 
     await standing.library.create("project", "")
     await standing.followed()
     standing.line.cut()
-    with answering() as noted:
-        asking = asyncio.create_task(standing.library.projects())
+    with track_replica_use() as noted:
+        asking = asyncio.create_task(standing.library.list_projects())
         await standing.time.sees(1.0)  # the first attempt is over, and the second not made
         assert len(await asking) == 1
     assert noted.from_replica
@@ -172,23 +172,31 @@ async def test_all_that_a_library_keeps_can_be_changed_while_it_is_away(
     await standing.followed()
     await standing.goes()
     await library.archive("a")
-    await library.switch("c", off=True)
-    await library.assign_workspace("/work", await library.project("c"))
+    await library.set_off("c", off=True)
+    await library.link_workspace("/work", await library.get_project("c"))
     await library.add_token(Token("new", "label", 6), "new hash")
     await library.set_note("key", "value")
-    assert await library.note("key") == "value"
-    before = [await library.projects(), await library.tokens(), await library.notes("key")]
+    assert await library.get_note("key") == "value"
+    before = [
+        await library.list_projects(),
+        await library.list_tokens(),
+        await library.list_notes("key"),
+    ]
     await standing.returns()
-    after = [await library.projects(), await library.tokens(), await library.notes("key")]
+    after = [
+        await library.list_projects(),
+        await library.list_tokens(),
+        await library.list_notes("key"),
+    ]
     assert [p.name for p in after[0]] == [p.name for p in before[0]]
     assert after[1:] == before[1:]
     database = standing.database
-    assert (await database.project("a")).status == "archived"
-    assert (await database.project("c")).is_off
-    assert (await database.project_of_workspace("/work")) == await database.project("c")
-    assert await library.knows_token("new hash")
+    assert (await database.get_project("a")).status == "archived"
+    assert (await database.get_project("c")).is_off
+    assert (await database.find_workspace_project("/work")) == await database.get_project("c")
+    assert await library.has_token("new hash")
     await library.restore("a")
-    assert (await database.project("a")).status == "active"
+    assert (await database.get_project("a")).status == "active"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +224,7 @@ async def test_what_was_done_without_an_answer_is_done_once(
     await standing.returns(after=1.0)
     await acting
     assert standing.library.condition.set_aside == 0
-    names = [project.name for project in await standing.database.projects()]
+    names = [project.name for project in await standing.database.list_projects()]
     assert names == (["new", "old"] if name == "AddProject" else ["old"])
 
 
@@ -234,7 +242,7 @@ async def test_a_project_that_was_made_there_too_is_that_one(standing: Standing)
     assert len(await store.get(["Ada", "Bob"])) == 2
     await store.commit(batch(note("Bob", "later")))
     await standing.returns()
-    assert [p.id for p in await standing.database.projects()] == [theirs.id]
+    assert [p.id for p in await standing.database.list_projects()] == [theirs.id]
     assert len(await (await standing.stored()).get(["Ada", "Bob", "later"])) == 3
 
 
@@ -246,31 +254,31 @@ async def test_what_cannot_be_done_to_the_copy_waits_for_nothing(standing: Stand
         await standing.library.create("project", "")
     with pytest.raises(NotFound):
         await standing.library.archive("unknown")
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_what_holds_for_a_moment_waits_for_nothing(standing: Standing) -> None:
     await standing.goes()
-    with answering() as noted:
-        await standing.library.set_note(PASSING + "work", "mine")
-        assert await standing.library.note(PASSING + "work") == "mine"
-        await standing.library.add_searches([Search(5, "recall", "red", 1, 2.0)])
-        await standing.library.add_usage([Usage("tool", 1, 0, 1.0, 1.0, 5)])
+    with track_replica_use() as noted:
+        await standing.library.set_note(LEASE_PREFIX + "work", "mine")
+        assert await standing.library.get_note(LEASE_PREFIX + "work") == "mine"
+        await standing.library.add_searches([SearchRecord(5, "recall", "red", 1, 2.0)])
+        await standing.library.add_usage([ToolUsage("tool", 1, 0, 1.0, 1.0, 5)])
     assert not noted.is_degraded
-    assert len(await standing.library.searches()) == 1
-    assert len(await standing.library.usage()) == 1
-    assert standing.journal.counts().waiting == 0
+    assert len(await standing.library.list_searches()) == 1
+    assert len(await standing.library.list_usage()) == 1
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_searches_are_forgotten_on_both_sides_or_not_at_all(standing: Standing) -> None:
     await standing.goes()
-    await standing.library.add_searches([Search(5, "recall", "red", 1, 2.0)])
-    with pytest.raises(StoreAway):
+    await standing.library.add_searches([SearchRecord(5, "recall", "red", 1, 2.0)])
+    with pytest.raises(StoreUnreachable):
         await standing.library.forget_searches()
     await standing.returns()
-    await standing.library.add_searches([Search(6, "recall", "blue", 1, 2.0)])
+    await standing.library.add_searches([SearchRecord(6, "recall", "blue", 1, 2.0)])
     assert await standing.library.forget_searches() == 2
-    assert await standing.replica.searches() == []
+    assert await standing.replica.list_searches() == []
 
 
 async def test_a_project_has_one_store_as_long_as_it_lives(standing: Standing) -> None:
@@ -279,7 +287,7 @@ async def test_a_project_has_one_store_as_long_as_it_lives(standing: Standing) -
     await standing.followed()
     await standing.goes()
     assert await standing.store() is store
-    assert await standing.library.user() is await standing.library.user()
+    assert await standing.library.open_user_store() is await standing.library.open_user_store()
     await standing.returns()
     assert await standing.store() is store
 
@@ -292,7 +300,7 @@ async def test_the_end_comes_though_the_database_hangs(standing: Standing) -> No
     await standing.time.comes(1.0)
     await standing.line.hangs.wait()
     await standing.library.close()
-    assert standing.journal.counts().waiting == 1
+    assert standing.journal.count_writes().waiting == 1
 
 
 async def test_all_is_told_in_three_lines(
@@ -331,13 +339,13 @@ async def test_who_may_come_in_is_not_changed_while_it_is_away(standing: Standin
         accounts.revoke("anna", shop),
         accounts.remove_user("anna"),
     ):
-        with pytest.raises(StoreAway, match="while the database is away"):
+        with pytest.raises(StoreUnreachable, match="while the database is away"):
             await change
     assert library.condition.waiting == 0
-    assert without_id(await accounts.admitted(secret)) == Account("anna")
+    assert without_id(await accounts.authenticate(secret)) == Account("anna")
     await standing.returns()
     await revoke_token(library, token.id)
     await accounts.revoke("anna", shop)
     await standing.goes()
-    assert await accounts.admitted(secret) is UNKNOWN
-    assert await accounts.grants() == []
+    assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
+    assert await accounts.list_grants() == []

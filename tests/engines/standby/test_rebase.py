@@ -10,15 +10,15 @@ from everkept.core.records import (
     Batch,
     Delete,
     Insert,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Restore,
     Step,
     Update,
-    Where,
 )
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.standby.rebase import rebased
+from everkept.engines.standby.rebase import rebase_batch
 from everkept.errors import Conflict
 from everkept.values import replace
 from examples import examples
@@ -34,9 +34,9 @@ async def store() -> MemoryStore:
     return store
 
 
-async def committed(store: MemoryStore, *steps: Step | Record | Link) -> Batch:
+async def committed(store: MemoryStore, *steps: Step | Record | RecordLink) -> Batch:
     """The steps as they went in."""
-    fitting = await rebased(batch(*steps), store)
+    fitting = await rebase_batch(batch(*steps), store)
     assert fitting is not None
     await store.commit(fitting)
     return fitting
@@ -44,7 +44,7 @@ async def committed(store: MemoryStore, *steps: Step | Record | Link) -> Batch:
 
 async def test_a_batch_that_fits_stays_as_it_is_but_for_its_guard(store: MemoryStore) -> None:
     wanted = batch(entity("Cleo"), link("Cleo", "knows", "Ada"), revision=1, undoes=2, key="k")
-    assert await rebased(wanted, store) == replace(wanted, revision=None)
+    assert await rebase_batch(wanted, store) == replace(wanted, revision=None)
 
 
 async def test_the_last_writer_wins_with_what_it_set_alone(store: MemoryStore) -> None:
@@ -52,7 +52,7 @@ async def test_the_last_writer_wins_with_what_it_set_alone(store: MemoryStore) -
     await committed(store, Update("Ada", {"text": "ours"}, 1))
     [ada] = await store.get(["Ada"])
     assert (ada.text, ada.type) == ("ours", "person")
-    [change] = await store.changes(newest_first=True, limit=1)
+    [change] = await store.read_changes(newest_first=True, limit=1)
     assert change.edits[0].before == {"text": "theirs"}
 
 
@@ -89,7 +89,7 @@ async def test_a_record_whose_name_is_taken_keeps_its_id_beside_the_other(
 async def test_short_ids_that_begin_alike_are_told_apart(store: MemoryStore) -> None:
     await committed(store, entity("Ada", id="same-beginning-1"))
     await committed(store, entity("Ada", id="same-beginning-2"))
-    found = await store.scan(Where(name_keys=("ada",)))
+    found = await store.scan(RecordFilter(name_keys=("ada",)))
     assert {each.variant for each in found} == {"", "~same-beg", "~same-beginning-2"}
 
 
@@ -152,7 +152,7 @@ async def test_what_builds_on_something_gone_cannot_be_made_to_fit(
 ) -> None:
     await store.commit(batch(entity("Cleo"), note("Cleo", "of Cleo"), link("Cleo", "knows", "Bob")))
     await store.commit(batch(Delete(record_ref("Cleo"))))
-    assert await rebased(batch(step), store) is None
+    assert await rebase_batch(batch(step), store) is None
 
 
 def histories(*owners: str) -> st.SearchStrategy[list[list[Step]]]:
@@ -205,7 +205,7 @@ async def builds_on_something_gone(planned: Batch, store: MemoryStore) -> bool:
             case Insert(Record() as record):
                 needed |= {record.parent} - {None} - made
                 made.add(record.id)
-            case Insert(Link() as new):
+            case Insert(RecordLink() as new):
                 needed |= {new.source, new.target} - made
             case Update():
                 needed |= {step.id} - made
@@ -241,7 +241,7 @@ def test_two_that_went_their_own_ways_come_together(
         waiting = await lived(other, ours)
         await lived(store, theirs)
         for planned in waiting:
-            fitting = await rebased(planned, store)
+            fitting = await rebase_batch(planned, store)
             if fitting is None:
                 assert await builds_on_something_gone(planned, store)
                 continue
@@ -253,6 +253,6 @@ def test_two_that_went_their_own_ways_come_together(
             ]
             found = await store.get(inserted, include_deleted=True)
             assert [each.id for each in found] == inserted
-        assert await store.check() == []
+        assert await store.find_faults() == []
 
     asyncio.run(run())

@@ -6,19 +6,19 @@ import pytest
 
 from everkept.core.ports import Library
 from everkept.core.projects import Project
-from everkept.core.records import Delete, Restore, Where
+from everkept.core.records import Delete, RecordFilter, Restore
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal import Counts, Journal
+from everkept.engines.standby.journal import Journal, JournalCounts
 from everkept.engines.standby.journal_acts import (
-    USER,
+    USER_STORE,
     ArchiveProject,
     Commit,
     CreateProject,
     SetNote,
-    store_of,
+    format_store_name,
 )
-from everkept.engines.standby.replay import Replayed, replay
+from everkept.engines.standby.replay import ReplayResult, replay
 from everkept.errors import (
     EverkeptError,
     InvalidInput,
@@ -26,8 +26,8 @@ from everkept.errors import (
     ReadOnly,
     Refused,
     StorageFull,
-    StoreAway,
     StoreBusy,
+    StoreUnreachable,
     Unavailable,
 )
 from journal_replay import ATLAS, replayed
@@ -48,52 +48,54 @@ async def test_progress_is_told(journal: Journal, library: Library) -> None:
 async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(
     journal: Journal, library: Library
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     await user.commit(batch(Delete(record_ref("Ada"))))
-    lost = Commit(USER, batch(note("Ada", "an orphan"), key="k"))
+    lost = Commit(USER_STORE, batch(note("Ada", "an orphan"), key="k"))
     done = await replayed(journal, library, lost, SetNote("after", "v"))
-    assert (done, await library.note("after")) == (Replayed(1, 1), "v")
-    [aside] = await journal.aside()
+    assert (done, await library.get_note("after")) == (ReplayResult(1, 1), "v")
+    [aside] = await journal.list_rejected()
     assert (aside.act, "Ada" in aside.reason) == (lost, True)
 
 
 async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(
     journal: Journal, library: Library
 ) -> None:
-    await replayed(journal, library, Commit(USER, batch(note("Ada", "early"))))
-    user = await library.user()
+    await replayed(journal, library, Commit(USER_STORE, batch(note("Ada", "early"))))
+    user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
-    [aside] = await journal.aside()
-    await journal.retry_aside(aside.seq)
-    assert await replayed(journal, library) == Replayed(1, 0)
-    assert [each.id for each in await user.scan(Where())] == ["Ada", "early"]
+    [aside] = await journal.list_rejected()
+    await journal.retry_rejected(aside.seq)
+    assert await replayed(journal, library) == ReplayResult(1, 0)
+    assert [each.id for each in await user.scan(RecordFilter())] == ["Ada", "early"]
 
 
 async def test_what_takes_back_a_commit_names_it_as_the_database_does(
     journal: Journal, library: Library
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("theirs")))
     await user.commit(batch(entity("theirs too")))
-    await journal.append(Commit(USER, batch(entity("Ada"))), 2)
-    await journal.append(Commit(USER, batch(Delete(record_ref("Ada")), undoes=2)), 3)
-    await journal.append(Commit(USER, batch(Delete(record_ref("theirs")), undoes=1)), 4)
+    await journal.append(Commit(USER_STORE, batch(entity("Ada"))), 2)
+    await journal.append(Commit(USER_STORE, batch(Delete(record_ref("Ada")), undoes=2)), 3)
+    await journal.append(Commit(USER_STORE, batch(Delete(record_ref("theirs")), undoes=1)), 4)
     await replay(journal, library, on_progress=lambda *_: None)
-    assert [change.undoes for change in await user.changes()] == [None, None, None, 3, 1]
+    assert [change.undoes for change in await user.read_changes()] == [None, None, None, 3, 1]
 
 
 async def test_what_takes_back_something_that_was_set_aside_names_nothing(
     journal: Journal, library: Library
 ) -> None:
-    await journal.append(Commit(USER, batch(note("gone", "orphan"))), 1)
-    await journal.append(Commit(USER, batch(entity("Ada"), undoes=1)), 2)
+    await journal.append(Commit(USER_STORE, batch(note("gone", "orphan"))), 1)
+    await journal.append(Commit(USER_STORE, batch(entity("Ada"), undoes=1)), 2)
     await replay(journal, library, on_progress=lambda *_: None)
-    [change] = await (await library.user()).changes()
+    [change] = await (await library.open_user_store()).read_changes()
     assert change.undoes is None
 
 
-@pytest.mark.parametrize("error", [StoreAway, QueryTimeout, StoreBusy, StorageFull, ReadOnly])
+@pytest.mark.parametrize(
+    "error", [StoreUnreachable, QueryTimeout, StoreBusy, StorageFull, ReadOnly]
+)
 async def test_a_database_that_goes_away_again_finds_the_act_still_waiting(
     journal: Journal, error: type[EverkeptError]
 ) -> None:
@@ -107,7 +109,7 @@ async def test_a_database_that_goes_away_again_finds_the_act_still_waiting(
     second = await journal.append(SetNote("second", "v"))
     with pytest.raises(error):
         await replayed(journal, Going())
-    assert [entry.seq for entry in await journal.pending()] == [second]
+    assert [entry.seq for entry in await journal.list_pending()] == [second]
 
 
 class Failing(MemoryLibrary):
@@ -125,10 +127,10 @@ class Failing(MemoryLibrary):
             raise self.error
         await super().set_note(key, value)
 
-    async def note(self, key: str) -> str | None:
+    async def get_note(self, key: str) -> str | None:
         if self.is_away:
             raise self.error
-        return await super().note(key)
+        return await super().get_note(key)
 
 
 BAD, GOOD = SetNote("bad", "v"), SetNote("good", "v")
@@ -147,27 +149,29 @@ async def test_what_the_database_will_never_take_is_set_aside(
     journal: Journal, error: Exception, reason: str
 ) -> None:
     library = Failing(error)
-    assert await replayed(journal, library, BAD, GOOD) == Replayed(1, 1)
-    [aside] = await journal.aside()
+    assert await replayed(journal, library, BAD, GOOD) == ReplayResult(1, 1)
+    [aside] = await journal.list_rejected()
     assert (aside.act, aside.reason.startswith(reason)) == (BAD, True)
     assert len(aside.reason) < 1_000
-    assert await library.note("good") == "v"
+    assert await library.get_note("good") == "v"
 
 
 async def test_what_fails_once_is_tried_again(journal: Journal) -> None:
-    assert await replayed(journal, Failing(RuntimeError("odd"), 1), BAD) == Replayed(1, 0)
+    assert await replayed(journal, Failing(RuntimeError("odd"), 1), BAD) == ReplayResult(1, 0)
 
 
 async def test_a_failure_that_repeats_itself_is_told_once(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == Replayed(0, 3)
+    assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == ReplayResult(
+        0, 3
+    )
     assert [record.message for record in caplog.records if record.exc_info] == [
         "a write that waited was set aside"
     ]
 
 
-@pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreAway, 10)])
+@pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreUnreachable, 10)])
 async def test_what_the_database_fails_over_again_and_again_holds_nobody_up(
     journal: Journal, error: type[EverkeptError], times: int
 ) -> None:
@@ -178,15 +182,15 @@ async def test_what_the_database_fails_over_again_and_again_holds_nobody_up(
         with pytest.raises(error):
             await replayed(journal, library)
         await journal.close()  # as after a new start
-    assert await replayed(journal, library) == Replayed(1, 1)
-    [aside] = await journal.aside()
+    assert await replayed(journal, library) == ReplayResult(1, 1)
+    [aside] = await journal.list_rejected()
     assert aside.reason == "It did not answer."
     library.left = 0
-    await journal.retry_aside(aside.seq)
-    assert await replayed(journal, library) == Replayed(1, 0)
+    await journal.retry_rejected(aside.seq)
+    assert await replayed(journal, library) == ReplayResult(1, 0)
 
 
-@pytest.mark.parametrize("error", [QueryTimeout, StoreAway])
+@pytest.mark.parametrize("error", [QueryTimeout, StoreUnreachable])
 async def test_an_act_is_not_blamed_for_a_database_that_answers_nothing(
     journal: Journal, error: type[EverkeptError]
 ) -> None:
@@ -196,7 +200,7 @@ async def test_an_act_is_not_blamed_for_a_database_that_answers_nothing(
     for _ in range(20):
         with pytest.raises(error):
             await replayed(journal, library)
-    assert journal.counts() == Counts(1, 0)
+    assert journal.count_writes() == JournalCounts(1, 0)
 
 
 async def test_nothing_is_set_aside_while_the_database_refuses_everything(
@@ -206,27 +210,27 @@ async def test_nothing_is_set_aside_while_the_database_refuses_everything(
     library.is_away = True
     with pytest.raises(Refused):
         await replayed(journal, library, BAD)
-    assert journal.counts() == Counts(1, 0)
+    assert journal.count_writes() == JournalCounts(1, 0)
 
 
 async def test_what_was_done_before_the_database_went_is_not_done_again(journal: Journal) -> None:
-    library = Failing(StoreAway("It went."), 1)
-    acts = [Commit(USER, batch(entity(name))) for name in ("a", "b")]
-    with pytest.raises(StoreAway):
+    library = Failing(StoreUnreachable("It went."), 1)
+    acts = [Commit(USER_STORE, batch(entity(name))) for name in ("a", "b")]
+    with pytest.raises(StoreUnreachable):
         await replayed(journal, library, *acts, BAD)
-    assert journal.counts() == Counts(1, 0)
-    assert await replayed(journal, library) == Replayed(1, 0)
-    assert await (await library.user()).revision() == 2
+    assert journal.count_writes() == JournalCounts(1, 0)
+    assert await replayed(journal, library) == ReplayResult(1, 0)
+    assert await (await library.open_user_store()).get_revision() == 2
 
 
 async def test_a_group_takes_as_many_as_wait(journal: Journal, library: Library) -> None:
     for number in range(250):
-        await journal.append(Commit(USER, batch(entity(str(number)))))
+        await journal.append(Commit(USER_STORE, batch(entity(str(number)))))
     told: list[tuple[int, int]] = []
     done = await replay(journal, library, on_progress=lambda *numbers: told.append(numbers))
-    assert (done, told[-1]) == (Replayed(250, 0), (250, 0))
+    assert (done, told[-1]) == (ReplayResult(250, 0), (250, 0))
     assert len(told) < 50
-    found = await (await library.user()).scan(Where())
+    found = await (await library.open_user_store()).scan(RecordFilter())
     assert [each.id for each in found] == [str(number) for number in range(250)]
 
 
@@ -236,15 +240,15 @@ async def test_what_ends_a_project_leaves_nothing_to_begin_again(journal: Journa
 
     class Watched(MemoryLibrary):
         async def archive(self, name: str) -> Project:
-            waiting.append(journal.counts().waiting)
+            waiting.append(journal.count_writes().waiting)
             return await super().archive(name)
 
     acts = (
         CreateProject(ATLAS),
-        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        Commit(format_store_name(ATLAS.id), batch(entity("Ada"))),
         ArchiveProject(ATLAS.id, "atlas"),
     )
-    assert await replayed(journal, Watched(), *acts) == Replayed(3, 0)
+    assert await replayed(journal, Watched(), *acts) == ReplayResult(3, 0)
     assert waiting == [1]
 
 
@@ -255,21 +259,21 @@ async def test_what_is_appended_during_a_replay_is_done_too(
 
     async def append() -> None:
         for number in range(20):
-            await journal.append(Commit(USER, batch(entity(f"late-{number}"))))
+            await journal.append(Commit(USER_STORE, batch(entity(f"late-{number}"))))
         appended.set()
 
-    await journal.append(Commit(USER, batch(entity("first"))))
+    await journal.append(Commit(USER_STORE, batch(entity("first"))))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(append())
-        while not appended.is_set() or journal.counts().waiting:
+        while not appended.is_set() or journal.count_writes().waiting:
             await replay(journal, library, on_progress=lambda *_: None)
-    found = [each.id for each in await (await library.user()).scan(Where())]
+    found = [each.id for each in await (await library.open_user_store()).scan(RecordFilter())]
     assert found == ["first", *(f"late-{number}" for number in range(20))]
 
 
 async def acts_in_a_row(journal: Journal, number_of_acts: int) -> list[str]:
     """Each is about the record of the one before, and each would leave a trace if done twice."""
-    atlas, away = store_of(ATLAS.id), record_ref("0")
+    atlas, away = format_store_name(ATLAS.id), record_ref("0")
     await journal.append(CreateProject(ATLAS))
     await journal.append(Commit(atlas, batch(entity("0"), entity("1"))), 1)
     for number in range(2, number_of_acts):
@@ -310,9 +314,9 @@ async def test_two_processes_that_replay_at_once_do_each_act_once(
 
 
 async def once_and_in_order(journal: Journal, folder: Path, expected: list[str]) -> None:
-    assert (await journal.aside(), journal.counts()) == ([], Counts(0, 0))
+    assert (await journal.list_rejected(), journal.count_writes()) == ([], JournalCounts(0, 0))
     library = SqliteLibrary(folder)
     _, store = await library.open("atlas")
-    assert [each.id for each in await store.scan(Where())] == expected
-    assert await store.revision() == len(expected) - 1
+    assert [each.id for each in await store.scan(RecordFilter())] == expected
+    assert await store.get_revision() == len(expected) - 1
     await library.close()

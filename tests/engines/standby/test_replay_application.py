@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 
 from everkept.core.ports import Library, Token
-from everkept.core.records import Batch, Change, Update, Where
+from everkept.core.records import Batch, Change, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.standby.journal import Counts, Journal
+from everkept.engines.standby.journal import Journal, JournalCounts
 from everkept.engines.standby.journal_acts import (
-    HISTORY,
-    USER,
+    HISTORY_STORE,
+    USER_STORE,
     Act,
     AddToken,
     ArchiveProject,
@@ -20,9 +20,9 @@ from everkept.engines.standby.journal_acts import (
     RestoreProject,
     SetNote,
     SwitchProject,
-    store_of,
+    format_store_name,
 )
-from everkept.engines.standby.replay import Replayed
+from everkept.engines.standby.replay import ReplayResult
 from everkept.values import replace
 from journal_replay import ATLAS, replayed
 from records import DAY_ONE, batch, entity, note
@@ -30,7 +30,7 @@ from records import DAY_ONE, batch, entity, note
 
 async def names_in(library: Library, name: str) -> list[str]:
     _, store = await library.open(name)
-    return [record.id for record in await store.scan(Where())]
+    return [record.id for record in await store.scan(RecordFilter())]
 
 
 async def test_commits_go_where_they_belong_in_their_order(
@@ -40,56 +40,64 @@ async def test_commits_go_where_they_belong_in_their_order(
         journal,
         library,
         CreateProject(ATLAS),
-        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
-        Commit(store_of(ATLAS.id), batch(note("Ada", "counts"))),
-        Commit(USER, batch(entity("mine"))),
-        Commit(HISTORY, batch(entity("past"))),
+        Commit(format_store_name(ATLAS.id), batch(entity("Ada"))),
+        Commit(format_store_name(ATLAS.id), batch(note("Ada", "counts"))),
+        Commit(USER_STORE, batch(entity("mine"))),
+        Commit(HISTORY_STORE, batch(entity("past"))),
     )
-    assert (done, journal.counts()) == (Replayed(5, 0), Counts(0, 0))
+    assert (done, journal.count_writes()) == (ReplayResult(5, 0), JournalCounts(0, 0))
     assert await names_in(library, "atlas") == ["Ada", "counts"]
-    assert [each.id for each in await (await library.user()).scan(Where())] == ["mine"]
-    assert [each.id for each in await (await library.history()).scan(Where())] == ["past"]
-    [made] = await library.projects()
+    assert [each.id for each in await (await library.open_user_store()).scan(RecordFilter())] == [
+        "mine"
+    ]
+    assert [
+        each.id for each in await (await library.open_history_store()).scan(RecordFilter())
+    ] == ["past"]
+    [made] = await library.list_projects()
     assert made == ATLAS
 
 
 async def test_a_guard_on_the_revision_holds_nobody_up(journal: Journal, library: Library) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("theirs")))
-    done = await replayed(journal, library, Commit(USER, batch(entity("ours"), revision=0)))
-    assert done == Replayed(1, 0)
+    done = await replayed(journal, library, Commit(USER_STORE, batch(entity("ours"), revision=0)))
+    assert done == ReplayResult(1, 0)
 
 
 async def test_a_batch_that_no_longer_fits_is_made_to_fit(
     journal: Journal, library: Library
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     await user.commit(batch(Update("Ada", {"text": "theirs"}, 1)))
-    done = await replayed(journal, library, Commit(USER, batch(Update("Ada", {"text": "o"}, 1))))
+    done = await replayed(
+        journal, library, Commit(USER_STORE, batch(Update("Ada", {"text": "o"}, 1)))
+    )
     [ada] = await user.get(["Ada"])
-    assert (done, ada.text) == (Replayed(1, 0), "o")
+    assert (done, ada.text) == (ReplayResult(1, 0), "o")
 
 
 async def test_a_batch_of_which_all_is_there_already_is_done(
     journal: Journal, library: Library
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
-    before = await user.revision()
-    assert await replayed(journal, library, Commit(USER, batch(entity("Ada")))) == Replayed(1, 0)
-    assert await user.revision() == before
+    before = await user.get_revision()
+    assert await replayed(
+        journal, library, Commit(USER_STORE, batch(entity("Ada")))
+    ) == ReplayResult(1, 0)
+    assert await user.get_revision() == before
 
 
 async def test_a_commit_that_happened_before_its_answer_was_lost_is_not_made_again(
     journal: Journal, library: Library
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     once = batch(Update("Ada", {"text": "ours"}, 1), key="one")
     await user.commit(once)
     await user.commit(batch(Update("Ada", {"text": "since then"}, 2)))
-    await replayed(journal, library, Commit(USER, once))
+    await replayed(journal, library, Commit(USER_STORE, once))
     assert [each.text for each in await user.get(["Ada"])] == ["since then"]
 
 
@@ -112,11 +120,11 @@ async def test_a_store_that_others_write_to_is_tried_more_than_once(journal: Jou
     await store.commit(batch(entity("Ada")))
 
     class Busy(MemoryLibrary):
-        async def user(self) -> MemoryStore:
+        async def open_user_store(self) -> MemoryStore:
             return store
 
     planned = batch(Update("Ada", {"text": "ours"}, 1))
-    assert await replayed(journal, Busy(), Commit(USER, planned)) == Replayed(1, 0)
+    assert await replayed(journal, Busy(), Commit(USER_STORE, planned)) == ReplayResult(1, 0)
     assert [each.text for each in await store.get(["Ada"])] == ["ours"]
 
 
@@ -129,14 +137,14 @@ async def test_a_project_whose_name_is_taken_becomes_the_one_that_has_it(
     done = await replayed(
         journal,
         library,
-        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        Commit(format_store_name(ATLAS.id), batch(entity("Ada"))),
         AssignWorkspace("/folder", ATLAS.id),
         SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE),
     )
-    assert done == Replayed(3, 0)
+    assert done == ReplayResult(3, 0)
     assert await names_in(library, "atlas") == ["Ada"]
-    assert await library.workspaces_of(theirs) == ["/folder"]
-    assert (await library.project("atlas")).is_off
+    assert await library.list_workspaces(theirs) == ["/folder"]
+    assert (await library.get_project("atlas")).is_off
 
 
 TOKEN = Token("t1", "laptop", DAY_ONE)
@@ -166,18 +174,18 @@ async def test_the_last_act_has_no_effect_twice(
 ) -> None:
     await replayed(journal, library, *acts)
     once = await told(library)
-    assert await replayed(journal, library, acts[-1]) == Replayed(1, 0)
+    assert await replayed(journal, library, acts[-1]) == ReplayResult(1, 0)
     assert await told(library) == once
-    assert [each.status for each in await library.projects()] == ([seen] if seen else [])
+    assert [each.status for each in await library.list_projects()] == ([seen] if seen else [])
 
 
 async def told(library: Library) -> list[Any]:
     return [
-        await library.projects(),
-        await library.silences(),
-        await library.tokens(),
-        await library.notes("k"),
-        await library.project_of_workspace("/folder"),
+        await library.list_projects(),
+        await library.list_off_periods(),
+        await library.list_tokens(),
+        await library.list_notes("k"),
+        await library.find_workspace_project("/folder"),
     ]
 
 
@@ -188,14 +196,14 @@ async def told(library: Library) -> list[Any]:
         RestoreProject(ATLAS.id, "atlas"),
         SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE),
         AssignWorkspace("/folder", ATLAS.id),
-        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        Commit(format_store_name(ATLAS.id), batch(entity("Ada"))),
     ],
 )
 async def test_acts_on_a_project_that_is_gone_are_set_aside(
     journal: Journal, library: Library, act: Act
 ) -> None:
     await library.create("atlas", "another one")
-    assert await replayed(journal, library, act) == Replayed(0, 1)
+    assert await replayed(journal, library, act) == ReplayResult(0, 1)
 
 
 async def test_a_commit_for_a_project_that_was_archived_is_set_aside(
@@ -203,12 +211,12 @@ async def test_a_commit_for_a_project_that_was_archived_is_set_aside(
 ) -> None:
     await replayed(journal, library, CreateProject(ATLAS))
     await library.archive("atlas")
-    act = Commit(store_of(ATLAS.id), batch(entity("Ada")))
-    assert await replayed(journal, library, act) == Replayed(0, 1)
+    act = Commit(format_store_name(ATLAS.id), batch(entity("Ada")))
+    assert await replayed(journal, library, act) == ReplayResult(0, 1)
 
 
 async def test_another_token_of_the_same_id_is_not_taken_for_it(
     journal: Journal, library: Library
 ) -> None:
     await library.add_token(replace(TOKEN, label="another"), "other hash")
-    assert await replayed(journal, library, AddToken(TOKEN, "hash")) == Replayed(0, 1)
+    assert await replayed(journal, library, AddToken(TOKEN, "hash")) == ReplayResult(0, 1)

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from accounts import account_called
-from everkept.accounts.account_library import GuardedLibrary, home_name
+from everkept.accounts.account_library import GuardedLibrary, format_private_name
 from everkept.accounts.accounts import Accounts
-from everkept.accounts.grants import rights_of
-from everkept.core.answers import Search
+from everkept.accounts.grants import read_rights
+from everkept.core.answers import SearchRecord
 from everkept.core.projects import Project
-from everkept.core.records import Where
-from everkept.core.sessions import Account, acting_as
+from everkept.core.records import RecordFilter
+from everkept.core.sessions import Account, act_as
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import (
-    HISTORY,
-    USER,
+    HISTORY_STORE,
+    USER_STORE,
     Act,
     ArchiveProject,
     AssignWorkspace,
@@ -27,9 +27,9 @@ from everkept.engines.standby.journal_acts import (
     RestoreProject,
     SetNote,
     SwitchProject,
-    store_of,
+    format_store_name,
 )
-from everkept.engines.standby.replay import Replayed, replay
+from everkept.engines.standby.replay import ReplayResult, replay
 from everkept.errors import NotFound
 from journal_replay import project
 from records import DAY_ONE, batch, entity, note
@@ -49,7 +49,7 @@ async def standing(tmp_path: Path) -> AsyncIterator[Standing]:
 
 
 async def in_database(standing: Standing, name: str = "shop") -> list[str]:
-    return [record.id for record in await (await standing.stored(name)).scan(Where())]
+    return [record.id for record in await (await standing.stored(name)).scan(RecordFilter())]
 
 
 async def anna(standing: Standing) -> Account:
@@ -59,14 +59,14 @@ async def anna(standing: Standing) -> Account:
 
 async def write(standing: Standing, record_id: str, *, as_account: bool = True) -> None:
     guarded = GuardedLibrary(standing.library, standing.clock)
-    with acting_as(await anna(standing) if as_account else None):
+    with act_as(await anna(standing) if as_account else None):
         _, store = await guarded.open("shop")
         await store.commit(batch(entity(record_id), at=standing.clock()))
 
 
 async def write_own(standing: Standing, record_id: str) -> None:
-    with acting_as(await anna(standing)):
-        store = await GuardedLibrary(standing.library, standing.clock).user()
+    with act_as(await anna(standing)):
+        store = await GuardedLibrary(standing.library, standing.clock).open_user_store()
         await store.commit(batch(entity(record_id), at=standing.clock()))
 
 
@@ -76,7 +76,7 @@ def elsewhere(standing: Standing) -> Accounts:
 
 
 async def reasons(standing: Standing) -> list[tuple[str | None, str]]:
-    return [(each.account, each.reason) for each in await standing.journal.aside()]
+    return [(each.account, each.reason) for each in await standing.journal.list_rejected()]
 
 
 async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(
@@ -88,7 +88,7 @@ async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(
     await write(standing, "second")
     await standing.returns()
     assert await in_database(standing) == ["first", "second"]
-    assert await in_database(standing, home_name("user", "anna")) == ["own"]
+    assert await in_database(standing, format_private_name("user", "anna")) == ["own"]
     assert await reasons(standing) == []
 
 
@@ -103,7 +103,7 @@ async def test_what_a_removed_account_writes_is_set_aside_and_the_rest_goes_on(
     await standing.returns()
     assert await in_database(standing) == ["owners"]
     with pytest.raises(NotFound):
-        await standing.database.open(home_name("user", "anna"))
+        await standing.database.open(format_private_name("user", "anna"))
     assert await reasons(standing) == [("anna", "The account anna was removed meanwhile.")] * 3
 
 
@@ -113,19 +113,19 @@ async def test_what_is_written_without_a_grant_is_set_aside_until_there_is_one_a
 ) -> None:
     await standing.goes()
     await write(standing, "hers")
-    shop = await standing.database.project("shop")
+    shop = await standing.database.get_project("shop")
     if becomes == "read":
         await elsewhere(standing).grant("anna", shop, "read")
     else:
         await elsewhere(standing).revoke("anna", shop)
     await standing.returns()
     assert await in_database(standing) == []
-    [aside] = await standing.journal.aside()
+    [aside] = await standing.journal.list_rejected()
     assert "may not write in" in aside.reason
     await elsewhere(standing).grant("anna", shop, "write")
-    await standing.journal.retry_aside(aside.seq)
+    await standing.journal.retry_rejected(aside.seq)
     await replay(
-        standing.journal, standing.database, on_progress=lambda *_: None, rights_of=rights_of
+        standing.journal, standing.database, on_progress=lambda *_: None, rights_of=read_rights
     )
     assert await in_database(standing) == ["hers"]
     assert await reasons(standing) == []
@@ -139,7 +139,7 @@ async def test_another_account_of_the_same_name_gets_nothing_of_the_first(
     await write_own(standing, "own")
     await elsewhere(standing).remove_user("anna")
     await elsewhere(standing).create_token("anna", "")
-    await elsewhere(standing).grant("anna", await standing.database.project("shop"), "write")
+    await elsewhere(standing).grant("anna", await standing.database.get_project("shop"), "write")
     await standing.returns()
     assert await in_database(standing) == []
     assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
@@ -154,27 +154,27 @@ async def test_what_a_removed_account_writes_later_is_not_its_namesakes(
     await standing.goes()
     await elsewhere(standing).remove_user("anna")
     await elsewhere(standing).create_token("anna", "")
-    await elsewhere(standing).grant("anna", await standing.database.project("shop"), "write")
-    first = await here.admitted(secret)  # this server has not heard of it
+    await elsewhere(standing).grant("anna", await standing.database.get_project("shop"), "write")
+    first = await here.authenticate(secret)  # this server has not heard of it
     assert isinstance(first, Account)
     guarded = GuardedLibrary(standing.library, standing.clock)
-    with acting_as(first):
-        for store in ((await guarded.open("shop"))[1], await guarded.user()):
+    with act_as(first):
+        for store in ((await guarded.open("shop"))[1], await guarded.open_user_store()):
             await store.commit(batch(entity("hers"), at=standing.clock()))
     await standing.returns()
     assert await in_database(standing) == []
     with pytest.raises(NotFound):
-        await standing.database.open(home_name("user", "anna"))
+        await standing.database.open(format_private_name("user", "anna"))
     assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
 
 
 async def test_no_clock_decides_who_wrote_something(standing: Standing) -> None:
     ahead = Accounts(standing.library, lambda: standing.clock() + 60_000_000)
     await ahead.create_token("ben", "")
-    await ahead.grant("ben", await standing.library.project("shop"), "write")
+    await ahead.grant("ben", await standing.library.get_project("shop"), "write")
     await standing.followed()
     await standing.goes()
-    with acting_as(await account_called(standing.library, "ben")):
+    with act_as(await account_called(standing.library, "ben")):
         _, store = await GuardedLibrary(standing.library, standing.clock).open("shop")
         await store.commit(batch(entity("bens"), at=standing.clock()))
     await standing.returns()
@@ -187,9 +187,11 @@ class Removing(MemoryLibrary):
 
     async def happens(self) -> None: ...
 
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+    async def list_searches(
+        self, *, session: str | None = None, limit: int = 100
+    ) -> list[SearchRecord]:
         await self.happens()
-        return await super().searches(session=session, limit=limit)
+        return await super().list_searches(session=session, limit=limit)
 
 
 async def test_what_comes_in_the_midst_of_a_removal_is_set_aside(tmp_path: Path) -> None:
@@ -202,32 +204,32 @@ async def test_what_comes_in_the_midst_of_a_removal_is_set_aside(tmp_path: Path)
         database.happens = standing.returns
         await elsewhere(standing).remove_user("anna")
         with pytest.raises(NotFound):
-            await database.open(home_name("user", "anna"))
+            await database.open(format_private_name("user", "anna"))
         assert len(await reasons(standing)) == 2
 
 
 async def test_the_reason_names_no_text_of_an_account(journal: Journal) -> None:
     library = MemoryLibrary()
     await Accounts(library, lambda: DAY_ONE).create_token("anna", "")
-    home = await library.create(home_name("user", "anna"), "")
-    orphan = Commit(store_of(home.id), batch(note("a private name", "an orphan")))
+    home = await library.create(format_private_name("user", "anna"), "")
+    orphan = Commit(format_store_name(home.id), batch(note("a private name", "an orphan")))
     anna = await account_called(library, "anna")
     await journal.append(orphan, account="anna", account_id=anna.id)
-    await journal.append(Commit(USER, batch(note("the owner's name", "an orphan"))))
-    await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
-    hers, owners = [each.reason for each in await journal.aside()]
+    await journal.append(Commit(USER_STORE, batch(note("the owner's name", "an orphan"))))
+    await replay(journal, library, on_progress=lambda *_: None, rights_of=read_rights)
+    hers, owners = [each.reason for each in await journal.list_rejected()]
     assert hers == "The database would not take it (conflict)."
     assert "the owner's name" in owners
 
 
 OWN = project("website (anna)", "own-id")
 SHARED = project("shop", "shared-id")
-ANNAS = project(home_name("user", "anna"), "home-id")
-BENS = project(home_name("user", "ben"), "bens-id")
+ANNAS = project(format_private_name("user", "anna"), "home-id")
+BENS = project(format_private_name("user", "ben"), "bens-id")
 
 
 def commit(to: Project) -> Commit:
-    return Commit(store_of(to.id), batch(entity("Ada")))
+    return Commit(format_store_name(to.id), batch(entity("Ada")))
 
 
 @pytest.mark.parametrize(
@@ -237,8 +239,8 @@ def commit(to: Project) -> Commit:
         (commit(SHARED), True),
         (commit(ANNAS), True),
         (commit(BENS), False),
-        (Commit(USER, batch(entity("Ada"))), False),
-        (Commit(HISTORY, batch(entity("Ada"))), False),
+        (Commit(USER_STORE, batch(entity("Ada"))), False),
+        (Commit(HISTORY_STORE, batch(entity("Ada"))), False),
         (ArchiveProject(OWN.id, OWN.name), True),
         (ArchiveProject(SHARED.id, SHARED.name), False),
         (RestoreProject(OWN.id, OWN.name), True),
@@ -246,8 +248,8 @@ def commit(to: Project) -> Commit:
         (SwitchProject(OWN.id, OWN.name, True, DAY_ONE), True),
         (AssignWorkspace("account:anna:/x", OWN.id), True),
         (AssignWorkspace("/x", SHARED.id), False),
-        (CreateProject(project(home_name("history", "anna"), "new-id")), True),
-        (CreateProject(project(home_name("history", "ben"), "new-id")), False),
+        (CreateProject(project(format_private_name("history", "anna"), "new-id")), True),
+        (CreateProject(project(format_private_name("history", "ben"), "new-id")), False),
         (CreateProject(project("another", "new-id")), False),
         (ArchiveProject(ANNAS.id, ANNAS.name), False),
         (SetNote("key", "value"), False),
@@ -263,13 +265,13 @@ async def test_an_act_needs_the_right_to_it(journal: Journal, act: Act, may: boo
     await library.set_note(f"account.grant.anna/{OWN.id}", '{"access": "own", "name": "website"}')
     anna = await account_called(library, "anna")
     await journal.append(act, account="anna", account_id=anna.id)
-    done = await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
-    assert done == (Replayed(1, 0) if may else Replayed(0, 1))
+    done = await replay(journal, library, on_progress=lambda *_: None, rights_of=read_rights)
+    assert done == (ReplayResult(1, 0) if may else ReplayResult(0, 1))
 
 
 async def test_where_nobody_knows_of_accounts_nothing_of_them_is_made(journal: Journal) -> None:
-    await journal.append(Commit(USER, batch(entity("Ada"))), account="anna")
-    assert await replay(journal, MemoryLibrary(), on_progress=lambda *_: None) == Replayed(0, 1)
+    await journal.append(Commit(USER_STORE, batch(entity("Ada"))), account="anna")
+    assert await replay(journal, MemoryLibrary(), on_progress=lambda *_: None) == ReplayResult(0, 1)
 
 
 async def test_two_calls_at_once_are_each_written_by_their_own(standing: Standing) -> None:
@@ -281,7 +283,7 @@ async def test_two_calls_at_once_are_each_written_by_their_own(standing: Standin
     )
     by_id = {
         step.item.id: entry.account
-        for entry in await standing.journal.pending()
+        for entry in await standing.journal.list_pending()
         if isinstance(entry.act, Commit)
         for step in entry.act.batch.steps
     }

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.ports import Embedded, RecordStore
+from everkept.core.ports import RecordStore, RecordVector
 from everkept.core.records import Delete, Insert, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.failover import Disturbed
+from everkept.engines.standby.failover import ReplicaBusy
 from everkept.engines.standby.replica import (
-    Bookmark,
-    Copying,
-    HasLost,
-    Mark,
+    LostChanges,
+    ReplicaBookmark,
+    ReplicaMark,
+    StoreReplication,
     copy_vectors,
-    decoded,
+    decode_mark,
 )
 from everkept.errors import Conflict
 from everkept.values import replace
@@ -45,8 +45,10 @@ class Copied:
         self.puts = 0
 
     async def catch_up(self) -> None:
-        bookmark = Bookmark(self._load, self._save, self._replaced)
-        await Copying(self.there, self.here, bookmark, self.undisturbed, page=PAGE).catch_up()
+        bookmark = ReplicaBookmark(self._load, self._save, self._replaced)
+        await StoreReplication(
+            self.there, self.here, bookmark, self.undisturbed, page=PAGE
+        ).catch_up()
 
     async def _load(self) -> str | None:
         return self.text
@@ -63,7 +65,7 @@ class Copied:
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
-                raise Disturbed
+                raise ReplicaBusy
         yield
 
     async def is_same(self) -> bool:
@@ -82,7 +84,7 @@ async def contents(store: RecordStore) -> dict[str, Any]:
 @pytest.fixture
 async def copied(tmp_path: Path) -> Any:
     library = SqliteLibrary(tmp_path)
-    yield Copied(MemoryStore(lambda: DAY_ONE), await library.user())
+    yield Copied(MemoryStore(lambda: DAY_ONE), await library.open_user_store())
     await library.close()
 
 
@@ -159,15 +161,15 @@ async def test_another_database_in_its_place_is_not_followed(copied: Copied) -> 
     for name in ("Ada", "Bob", "Cy"):
         await copied.there.commit(batch(entity(name)))
     await copied.catch_up()
-    mark, seen = copied.text, await copied.here.changes()
+    mark, seen = copied.text, await copied.here.read_changes()
     for count in (0, 1, 4):
         copied.there = MemoryStore()
         for name in ("Di", "Ada", "Ed", "Flo")[:count]:
             await copied.there.commit(batch(entity(name), at=DAY_ONE + 7))
-        with pytest.raises(HasLost) as caught:
+        with pytest.raises(LostChanges) as caught:
             await copied.catch_up()
-        assert caught.value.mark == decoded(mark)
-        assert (copied.text, await copied.here.changes()) == (mark, seen)
+        assert caught.value.mark == decode_mark(mark)
+        assert (copied.text, await copied.here.read_changes()) == (mark, seen)
     copied.text = None  # whoever has kept the copy elsewhere begins anew
     await copied.catch_up()
     assert await copied.is_same()
@@ -180,12 +182,12 @@ async def test_who_reads_the_newest_change_before_another_comes_further_finds_no
         await copied.there.commit(batch(entity(name)))
     await copied.catch_up()
     revisions = iter([1])
-    ask = copied.there.revision
+    ask = copied.there.get_revision
 
     async def revision() -> int:
         return next(revisions, None) or await ask()
 
-    monkeypatch.setattr(copied.there, "revision", revision)
+    monkeypatch.setattr(copied.there, "get_revision", revision)
     await copied.catch_up()
     assert await copied.is_same()
 
@@ -196,21 +198,21 @@ async def test_a_mark_that_cannot_be_read_begins_anew(copied: Copied) -> None:
     for text in ("nonsense", "[]", '{"seq": 1, "stage": "dancing"}', '{"other": 1}'):
         copied.text = text
         await copied.catch_up()
-        assert decoded(copied.text) == Mark(1)
+        assert decode_mark(copied.text) == ReplicaMark(1)
         assert await copied.is_same()
 
 
 async def test_vectors_follow_their_records(copied: Copied) -> None:
     await copied.there.commit(batch(entity("Ada", text="red"), entity("Bob", text="blue")))
     await copied.catch_up()
-    await copied.there.put_vectors("one", [Embedded("Ada", 1, axis(1))])
+    await copied.there.put_vectors("one", [RecordVector("Ada", 1, axis(1))])
     await copy_vectors(copied.there, copied.here, "one", ("entity",), copied.undisturbed)
-    assert list(await copied.here.vectors("one", ["Ada", "Bob"])) == ["Ada"]
+    assert list(await copied.here.get_vectors("one", ["Ada", "Bob"])) == ["Ada"]
     await copied.there.commit(batch(Update("Ada", {"text": "green"}, 1)))
-    await copied.there.put_vectors("one", [Embedded("Ada", 2, axis(2))])
+    await copied.there.put_vectors("one", [RecordVector("Ada", 2, axis(2))])
     await copied.catch_up()
     await copy_vectors(copied.there, copied.here, "one", ("entity",), copied.undisturbed)
-    assert list((await copied.here.vectors("one", ["Ada"]))["Ada"]) == list(axis(2))
+    assert list((await copied.here.get_vectors("one", ["Ada"]))["Ada"]) == list(axis(2))
 
 
 IDS = [f"r{number}" for number in range(7)]
@@ -257,7 +259,7 @@ async def as_step(store: RecordStore, drawn: tuple[str, str, str, str]) -> Step:
 def test_whatever_happens_the_copy_becomes_what_there_is(actions: list[tuple[str, Any]]) -> None:
     async def play(folder: Path) -> None:
         library = SqliteLibrary(folder)
-        copied = Copied(MemoryStore(lambda: DAY_ONE), await library.user())
+        copied = Copied(MemoryStore(lambda: DAY_ONE), await library.open_user_store())
         at = DAY_ONE
         for name, drawn in actions:
             at += 1
@@ -267,7 +269,7 @@ def test_whatever_happens_the_copy_becomes_what_there_is(actions: list[tuple[str
                 copied.left = drawn
                 try:
                     await copied.catch_up()
-                except Disturbed:
+                except ReplicaBusy:
                     continue
                 assert await copied.is_same()
             else:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.answers import Stock
-from everkept.core.library import answering
-from everkept.core.ports import Embedded, RecordStore
-from everkept.core.records import Delete, Record, Update, Where
-from everkept.core.store import Question
-from everkept.engines.standby.failover import MAKING_WAY
-from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
+from everkept.core.answers import StorePage
+from everkept.core.library import track_replica_use
+from everkept.core.ports import RecordStore, RecordVector
+from everkept.core.records import Delete, Record, RecordFilter, Update
+from everkept.core.store import StoreQuestion
+from everkept.engines.standby.failover import ADD_WAIT_SECONDS
+from everkept.errors import Conflict, NotFound, QueryTimeout, StoreUnreachable
 from records import batch, entity, link, note, record_ref
 from standby import PATIENCE, Standing, standing_by
 from store_copies import axis
@@ -34,7 +34,7 @@ async def store(standing: Standing) -> RecordStore:
 
 
 async def texts(store: RecordStore) -> list[str]:
-    return [record.text for record in await store.scan(Where(kinds=("observation",)))]
+    return [record.text for record in await store.scan(RecordFilter(kinds=("observation",)))]
 
 
 async def test_an_answer_that_never_came_is_asked_for_again(
@@ -45,9 +45,9 @@ async def test_an_answer_that_never_came_is_asked_for_again(
     await standing.time.sees(1.0)
     await standing.returns(after=1.0)
     assert (await committing).seq == 2
-    assert await (await standing.stored()).revision() == 2
+    assert await (await standing.stored()).get_revision() == 2
     assert standing.line.asked["commit"] == 3  # that of the fixture, and the same one twice
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_an_answer_that_never_came_waits_and_is_not_done_twice(
@@ -57,10 +57,10 @@ async def test_an_answer_that_never_came_waits_and_is_not_done_twice(
     committing = asyncio.create_task(store.commit(batch(note("Ada", "once"))))
     await standing.time.comes(PATIENCE)
     await committing
-    assert standing.journal.counts().waiting == 1
+    assert standing.journal.count_writes().waiting == 1
     assert await texts(store) == ["once"]
     await standing.returns(after=1.0)
-    assert await (await standing.stored()).revision() == 2
+    assert await (await standing.stored()).get_revision() == 2
     assert await texts(store) == ["once"]
 
 
@@ -72,11 +72,11 @@ async def test_what_was_done_there_and_is_copied_already_is_known_to_be_done(
     committing = asyncio.create_task(store.commit(batch(note("Ada", "once"), at=7)))
     await standing.time.sees(1.0)
     there, (_, here) = await standing.stored(), await standing.replica.open("project")
-    [_, change] = await there.changes()
-    await here.restock(Stock(await there.scan(Where(deleted=None)), changes=[change]))
+    [_, change] = await there.read_changes()
+    await here.replicate(StorePage(await there.scan(RecordFilter(deleted=None)), changes=[change]))
     await standing.time.comes(PATIENCE)
     assert await committing == change
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_what_may_be_done_is_not_refused_for_what_the_copy_has_not_seen(
@@ -102,21 +102,21 @@ async def test_what_may_be_done_and_cannot_wait_is_said_to_be_unknown(
     standing.line.breaks_in("commit")
     committing = asyncio.create_task(store.commit(batch(note("Bob", "once"))))
     await standing.time.comes(PATIENCE)
-    with pytest.raises(StoreAway) as caught:
+    with pytest.raises(StoreUnreachable) as caught:
         await committing
     assert "not known" in caught.value.message
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_what_does_not_fit_the_copy_is_refused_and_waits_for_nothing(
     standing: Standing, store: RecordStore
 ) -> None:
     await standing.goes()
-    with answering() as noted, pytest.raises(Conflict):
+    with track_replica_use() as noted, pytest.raises(Conflict):
         await store.commit(batch(Update("Ada", {"text": "x"}, 9)))
     with pytest.raises(ValueError):
         await store.commit(batch(Update("Ada", {"id": "x"}, 1)))
-    assert standing.journal.counts().waiting == 0
+    assert standing.journal.count_writes().waiting == 0
     assert not noted.kept_here
 
 
@@ -127,7 +127,7 @@ async def test_order_is_kept_over_the_return(standing: Standing, store: RecordSt
     await store.commit(batch(Delete(record_ref("first"))))
     await standing.returns()
     there = await standing.stored()
-    assert [len(change.edits) for change in await there.changes(after=1)] == [2, 2, 1]
+    assert [len(change.edits) for change in await there.read_changes(after=1)] == [2, 2, 1]
     assert await texts(store) == ["second"]
 
 
@@ -140,8 +140,8 @@ async def test_while_it_is_brought_over_what_is_written_waits_its_turn(
     standing.line.is_cut = False
     await standing.time.comes(1.0)
     await standing.line.hangs.wait()
-    with answering() as noted:
-        await standing.time.rushes(store.commit(batch(note("Ada", "second"))), MAKING_WAY)
+    with track_replica_use() as noted:
+        await standing.time.rushes(store.commit(batch(note("Ada", "second"))), ADD_WAIT_SECONDS)
         assert await texts(store) == ["first", "second"]
     assert noted.kept_here
     assert noted.from_replica
@@ -155,9 +155,9 @@ async def test_what_cannot_wait_is_refused_while_it_is_away(
     for refused in (
         store.purge([record_ref("Ada")]),
         store.redact([record_ref("Ada")], lambda _, values: values),
-        store.restock(Stock()),
+        store.replicate(StorePage()),
     ):
-        with pytest.raises(StoreAway) as caught:
+        with pytest.raises(StoreUnreachable) as caught:
             await refused
         assert "Nothing was done." in caught.value.message
         assert caught.value.degraded
@@ -188,37 +188,37 @@ async def test_vectors_and_accesses_are_nothing_that_waits(
     standing: Standing, store: RecordStore
 ) -> None:
     await standing.goes()
-    with answering() as noted:
+    with track_replica_use() as noted:
         await store.note_accesses({"Ada": 1}, 5)
-        assert await store.put_vectors("one", [Embedded("Ada", 1, axis(1))]) == 1
+        assert await store.put_vectors("one", [RecordVector("Ada", 1, axis(1))]) == 1
     assert not noted.is_degraded
-    assert (await store.accesses(["Ada"]))["Ada"].count == 1
-    assert list(await store.vectors("one", ["Ada"])) == ["Ada"]
-    assert standing.journal.counts().waiting == 0
+    assert (await store.get_accesses(["Ada"]))["Ada"].count == 1
+    assert list(await store.get_vectors("one", ["Ada"])) == ["Ada"]
+    assert standing.journal.count_writes().waiting == 0
 
 
 async def test_a_slow_answer_is_no_absence(
     standing: Standing, store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slow(_question: Question[int]) -> int:
+    async def slow(_question: StoreQuestion[int]) -> int:
         raise QueryTimeout("It takes too long.")
 
     monkeypatch.setattr(await standing.stored(), "ask", slow)
     with pytest.raises(QueryTimeout):
-        await store.how_many(Where())
+        await store.count_records(RecordFilter())
     assert standing.library.condition.status == "connected"
 
 
 async def test_the_stamp_says_that_another_side_answers(
     standing: Standing, store: RecordStore
 ) -> None:
-    seen = [await store.stamp()]
+    seen = [await store.get_stamp()]
     await standing.goes()
-    seen.append(await store.stamp())
+    seen.append(await store.get_stamp())
     await standing.returns()
-    seen.append(await store.stamp())
+    seen.append(await store.get_stamp())
     assert len(set(seen)) == 3
-    assert await store.stamp() == seen[-1]
+    assert await store.get_stamp() == seen[-1]
 
 
 async def test_a_project_of_which_nothing_was_copied_can_be_written_to(
@@ -236,7 +236,7 @@ async def test_a_project_of_which_nothing_was_copied_can_be_written_to(
 async def test_a_project_that_was_deleted_is_not_brought_back(standing: Standing) -> None:
     store = await standing.store()
     await standing.goes()
-    with pytest.raises(StoreAway, match="cannot be deleted"):
+    with pytest.raises(StoreUnreachable, match="cannot be deleted"):
         await standing.library.delete("project")
     await standing.returns()
     await standing.library.delete("project")
@@ -244,7 +244,7 @@ async def test_a_project_that_was_deleted_is_not_brought_back(standing: Standing
         await store.commit(batch(entity("Bob")))
     with pytest.raises(NotFound):
         await store.get(["Ada"])
-    assert await standing.database.projects() == []
+    assert await standing.database.list_projects() == []
 
 
 async def test_what_was_undone_while_it_was_away_is_undone_there(
@@ -255,7 +255,7 @@ async def test_what_was_undone_while_it_was_away_is_undone_there(
     made = await store.commit(batch(entity("Cy")))
     await store.commit(batch(Delete(record_ref("Cy")), undoes=made.seq))
     await standing.returns()
-    [*_, first, second] = await store.changes()
+    [*_, first, second] = await store.read_changes()
     assert second.undoes == first.seq
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.surreal import connection as trying
-from everkept.engines.surreal.connection import Contended, retried
-from everkept.errors import Conflict, NotFound, StoreAway, StoreBusy
+from everkept.engines.surreal.connection import WriteContention, retry
+from everkept.errors import Conflict, NotFound, StoreBusy, StoreUnreachable
 from records import batch, entity
 from surreal_libraries import library_over
 from surreal_server import CORES, served
@@ -19,11 +19,11 @@ async def test_a_server_that_has_forgotten_everything_is_a_new_one(core: int) ->
         await library.set_note("key", "value")
         await server.restart()
         again = library_over(server.connection("memory"))
-        assert await again.projects() == []
+        assert await again.list_projects() == []
         await again.create("other", "")
         _, store = await again.open("other")
         await store.commit(batch(entity("Ada")))
-        assert len(await store.scan(Where())) == 1
+        assert len(await store.scan(RecordFilter())) == 1
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -34,10 +34,10 @@ async def test_what_was_asked_of_it_before_is_asked_of_the_new_one(core: int) ->
         await library.create("shop", "")
         for database in ("default", "default_user"):
             await connection.run("default", f"REMOVE DATABASE IF EXISTS {database}")
-        assert await library.projects() == []
+        assert await library.list_projects() == []
         await library.create("shop", "")
         await library.set_note("key", "value")
-        assert await library.note("key") == "value"
+        assert await library.get_note("key") == "value"
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -49,14 +49,14 @@ async def test_a_server_that_was_started_anew_gets_its_tables_from_who_knew_it_b
         library = library_over(connection)
         await library.create("shop", "")
         _, shop = await library.open("shop")
-        user = await library.user()
+        user = await library.open_user_store()
         await user.commit(batch(entity("Ada")))
         await server.restart()
         for attempt in range(2):  # the first may find that the connection was lost
             try:
                 await library.create("shop", "")
                 break
-            except StoreAway:
+            except StoreUnreachable:
                 assert attempt == 0
         with pytest.raises(Conflict):
             await library.create("shop", "")
@@ -70,14 +70,14 @@ async def test_a_server_that_was_started_anew_gets_its_tables_from_who_knew_it_b
 
 
 async def test_what_others_keep_disturbing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trying, "LONGEST_PAUSE", 0)
+    monkeypatch.setattr(trying, "MAX_PAUSE_SECONDS", 0)
     attempts = 0
 
     async def disturbed() -> None:
         nonlocal attempts
         attempts += 1
-        raise Contended
+        raise WriteContention
 
     with pytest.raises(StoreBusy):
-        await retried(disturbed)
-    assert attempts == trying.ATTEMPTS
+        await retry(disturbed)
+    assert attempts == trying.MAX_ATTEMPTS

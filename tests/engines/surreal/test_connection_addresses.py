@@ -2,7 +2,7 @@
 
 import pytest
 
-from everkept.engines.surreal.connection import Credentials, parsed
+from everkept.engines.surreal.connection import Credentials, parse_address
 from everkept.errors import InvalidInput
 
 WRITTEN = {
@@ -17,7 +17,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("text", "url"), WRITTEN.items())
 def test_an_address_leads_to_the_endpoint_of_the_websocket(text: str, url: str) -> None:
-    address = parsed(text)
+    address = parse_address(text)
     assert address.url == url
     assert address.shown + "/rpc" == url
     assert address.is_secure == url.startswith("wss")
@@ -28,13 +28,13 @@ def test_an_address_leads_to_the_endpoint_of_the_websocket(text: str, url: str) 
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        parsed(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize("text", ["ws://me:hush@h:8000", "ws://me:hush@h:wrong", "me:hush@h"])
 def test_a_password_in_an_address_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        parsed(text)
+        parse_address(text)
     assert "hush" not in str(raised.value)
 
 

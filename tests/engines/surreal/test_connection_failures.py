@@ -5,28 +5,28 @@ import sys
 import pytest
 
 from everkept.engines.surreal.connection import (
-    Contended,
-    DiskFailed,
-    Existing,
-    Thrown,
-    failure,
-    opening,
-    outcomes,
+    AlreadyExists,
+    DiskFailure,
+    TransactionThrown,
+    WriteContention,
+    extract_reason,
+    parse_results,
+    translate_error,
 )
-from everkept.errors import InvalidInput, QueryTimeout, Refused, StorageFull, StoreAway
+from everkept.errors import InvalidInput, QueryTimeout, Refused, StorageFull, StoreUnreachable
 
 SAID = {
-    "An error occurred: stale": Thrown,
+    "An error occurred: stale": TransactionThrown,
     "The query was not executed due to a failed transaction. Failed to commit transaction due to a "
-    "read or write conflict. This transaction can be retried": Contended,
-    "Cannot COMMIT: Transaction conflict: Write conflict, retry the transaction.": Contended,
-    "Database record `a:2` already exists": Existing,
-    "Database index `u` already contains 1, with record `b:1`": Existing,
+    "read or write conflict. This transaction can be retried": WriteContention,
+    "Cannot COMMIT: Transaction conflict: Write conflict, retry the transaction.": WriteContention,
+    "Database record `a:2` already exists": AlreadyExists,
+    "Database index `u` already contains 1, with record `b:1`": AlreadyExists,
     "The query was not executed because it exceeded the timeout: 100ms": QueryTimeout,
     "There was a problem with a transaction: No space left on device (os error 28)": StorageFull,
-    "Log error: IO error: kind=other error, message=fsync failed": DiskFailed,
+    "Log error: IO error: kind=other error, message=fsync failed": DiskFailure,
     "IAM error: Not enough permissions to perform this action": Refused,
-    "The session has expired": StoreAway,
+    "The session has expired": StoreUnreachable,
     "Serialization error: to be serialized string contained a null byte": InvalidInput,
     "Found 'this transaction can be retried' for field `x`, but expected a int": RuntimeError,
 }
@@ -34,14 +34,14 @@ SAID = {
 
 @pytest.mark.parametrize(("message", "kind"), SAID.items(), ids=[m[:40] for m in SAID])
 def test_a_message_becomes_the_error_that_it_means(message: str, kind: type[Exception]) -> None:
-    assert type(failure(message)) is kind
+    assert type(translate_error(message)) is kind
 
 
 def test_a_failure_tells_the_number_of_the_statement_and_none_of_its_values() -> None:
-    told = str(failure("Found 'my secret' for field `x`, with record `a:9`", 3))
+    told = str(translate_error("Found 'my secret' for field `x`, with record `a:9`", 3))
     assert "statement 3" in told
     assert "secret" not in told
-    assert opening("Couldn't coerce") == "Couldn"
+    assert extract_reason("Couldn't coerce") == "Couldn"
 
 
 def test_what_failed_comes_before_what_was_only_beside_it() -> None:
@@ -55,10 +55,10 @@ def test_what_failed_comes_before_what_was_only_beside_it() -> None:
             "result": "Cannot COMMIT: the transaction was aborted due to a prior error",
         },
     ]
-    with pytest.raises(Thrown, match=r"^stale$"):
-        outcomes({"result": statements})
+    with pytest.raises(TransactionThrown, match=r"^stale$"):
+        parse_results({"result": statements})
     with pytest.raises(RuntimeError):
-        outcomes({"result": statements[:2]})
+        parse_results({"result": statements[:2]})
 
 
 def test_numbers_that_mean_something_else_on_this_system_are_no_full_disk() -> None:
@@ -67,5 +67,7 @@ def test_numbers_that_mean_something_else_on_this_system_are_no_full_disk() -> N
         "darwin": "Protocol not supported (os error 112)",
         "win32": "Out of paper (os error 28)",
     }
-    assert type(failure(f"IO error: {others[sys.platform]}")) is DiskFailed
-    assert type(failure("There is not enough space on the disk. (os error 1)")) is StorageFull
+    assert type(translate_error(f"IO error: {others[sys.platform]}")) is DiskFailure
+    assert (
+        type(translate_error("There is not enough space on the disk. (os error 1)")) is StorageFull
+    )

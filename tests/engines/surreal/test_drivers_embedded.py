@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from everkept.engines.surreal.connection import Existing, Thrown
+from everkept.engines.surreal.connection import AlreadyExists, TransactionThrown
 from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.errors import (
     InvalidInput,
     QueryTimeout,
-    StoreAway,
     StoreBusy,
     StoreDamaged,
     StoreTooNew,
+    StoreUnreachable,
 )
 from processes import acting, said_by
 from surreal_server import served
@@ -39,11 +39,11 @@ async def test_every_statement_gives_its_result(connection: EmbeddedConnection) 
 
 
 async def test_a_failure_of_any_statement_is_raised(connection: EmbeddedConnection) -> None:
-    with pytest.raises(Thrown, match=r"^no$"):
+    with pytest.raises(TransactionThrown, match=r"^no$"):
         await connection.run(DB, "RETURN 1; RETURN 2; THROW 'no'")
     with pytest.raises(RuntimeError, match="statement 2"):
         await connection.run(DB, "RETURN 1; RETURN 1 + $text; RETURN 3", {"text": "hush"})
-    with pytest.raises(Existing):
+    with pytest.raises(AlreadyExists):
         await connection.run(DB, "CREATE a:1; CREATE a:1")
     with pytest.raises(InvalidInput):
         await connection.run(DB, "RETURN $text", {"text": "a\0b"})
@@ -66,7 +66,7 @@ async def test_who_writes_keeps_its_turn_when_its_asker_has_gone(tmp_path: Path)
     connection = EmbeddedConnection(tmp_path / "db", NS, time_limit=0.2)
     await connection.run(DB, "UPSERT c:1 SET n = 0")
     adding = "BEGIN; LET $n = c:1.n; SLEEP 4s; UPDATE c:1 SET n = $n + 1; COMMIT"
-    with pytest.raises(StoreAway, match="whether it was stored is unknown"):
+    with pytest.raises(StoreUnreachable, match="whether it was stored is unknown"):
         await connection.run(DB, adding)
     with pytest.raises(QueryTimeout, match="Nothing of this call was stored"):
         await connection.run(DB, "UPDATE c:1 SET n += 10")
@@ -103,9 +103,9 @@ async def test_closing_ends_what_is_under_way(connection: EmbeddedConnection) ->
     call = asyncio.ensure_future(connection.run(DB, "SLEEP 1m"))
     await asyncio.sleep(0)
     await connection.close()
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await call
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await connection.run(DB, "RETURN 1")
 
 

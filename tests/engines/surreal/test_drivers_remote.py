@@ -10,9 +10,9 @@ import pytest
 
 from certificates import certificate
 from everkept.core.locks import WaitingLock
-from everkept.engines.surreal.connection import Contended, Thrown
+from everkept.engines.surreal.connection import TransactionThrown, WriteContention
 from everkept.engines.surreal.drivers import Credentials, SocketConnection
-from everkept.errors import InvalidInput, QueryTimeout, Refused, StoreAway, Unavailable
+from everkept.errors import InvalidInput, QueryTimeout, Refused, StoreUnreachable, Unavailable
 from surreal_server import CORES, PASSWORD, PATIENCE, USER, Server, proxied, served
 from upstreams import until
 
@@ -31,7 +31,7 @@ async def test_every_statement_gives_its_result(warm: Server) -> None:
     "text", ["THROW 'no'; RETURN 2; RETURN 3", "RETURN 1; RETURN 2; THROW 'no'"]
 )
 async def test_a_failure_of_any_statement_is_raised(warm: Server, text: str) -> None:
-    with pytest.raises(Thrown, match=r"^no$"):
+    with pytest.raises(TransactionThrown, match=r"^no$"):
         await warm.connection(NS).run(DB, text)
 
 
@@ -53,7 +53,7 @@ async def test_a_text_that_cannot_be_parsed_is_an_error_of_ours(warm: Server) ->
 async def test_what_was_thrown_in_a_transaction_undoes_it(warm: Server) -> None:
     connection = warm.connection(NS)
     await connection.run(DB, "DEFINE TABLE a")
-    with pytest.raises(Thrown, match=r"^stale$"):
+    with pytest.raises(TransactionThrown, match=r"^stale$"):
         await connection.run(DB, "BEGIN; CREATE a:1; IF true { THROW 'stale' }; COMMIT;")
     assert await connection.run(DB, "SELECT * FROM a") == [[]]
 
@@ -71,7 +71,7 @@ async def test_transactions_that_cross_are_contended(warm: Server) -> None:
     )
     refused = [end for end in ends if isinstance(end, BaseException)]
     assert refused
-    assert {type(end) for end in refused} == {Contended}
+    assert {type(end) for end in refused} == {WriteContention}
     assert await connection.run(DB, "SELECT VALUE n FROM c") == [[4 - len(refused)]]
 
 
@@ -87,7 +87,7 @@ async def test_of_what_one_connection_writes_at_once_nothing_is_lost(
             try:
                 await connection.run(DB, adding)
                 return
-            except Contended:
+            except WriteContention:
                 await asyncio.sleep(0)
 
     await asyncio.gather(*(add() for _ in range(20)))
@@ -97,7 +97,7 @@ async def test_of_what_one_connection_writes_at_once_nothing_is_lost(
 async def test_programs_that_share_their_turns_write_one_after_the_other(
     warm: Server, tmp_path: Path
 ) -> None:
-    turns = [WaitingLock(tmp_path / "server.lock", "A write", 60).exclusive for _ in range(3)]
+    turns = [WaitingLock(tmp_path / "server.lock", "A write", 60).hold_async for _ in range(3)]
     connections = [warm.connection(NS, turns=turn) for turn in turns]
     await connections[0].run(DB, "UPSERT c:1 SET n = 0")
     adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); UPDATE c:1 SET n = $n + 1; COMMIT"
@@ -108,7 +108,7 @@ async def test_programs_that_share_their_turns_write_one_after_the_other(
                 try:
                     await connection.run(DB, adding)
                     break
-                except Contended:
+                except WriteContention:
                     await asyncio.sleep(0)
 
     await asyncio.gather(*map(add, connections))
@@ -119,7 +119,7 @@ async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_g
     server: Server, tmp_path: Path
 ) -> None:
     async with proxied(server) as proxy:
-        turns = WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).exclusive
+        turns = WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).hold_async
         connection = proxy.connection(NS, turns=turns)
         other = proxy.connection(NS, turns=turns)
         for each in (connection, other):
@@ -144,14 +144,14 @@ async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(
     def turns() -> AbstractAsyncContextManager[None]:
         nonlocal asked
         asked += 1
-        return WaitingLock(tmp_path / "server.lock", "A write", 0.2).exclusive()
+        return WaitingLock(tmp_path / "server.lock", "A write", 0.2).hold_async()
 
     async with served(2) as server:
         connection = server.connection(NS, turns=turns)
-        async with WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).exclusive():
+        async with WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).hold_async():
             calls = (connection.run(DB, "CREATE a") for _ in range(5))
             for end in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(end, StoreAway)
+                assert isinstance(end, StoreUnreachable)
                 assert "Another program on this machine" in str(end)
             assert asked == 1
             assert await connection.run(DB, "SELECT * FROM a") == [[]]
@@ -182,7 +182,7 @@ async def test_who_waits_in_vain_for_its_turn_has_written_nothing(server: Server
         slow, waited = await ended(number)
     with pytest.raises(QueryTimeout, match="Nothing of this call was stored"):
         await waited
-    with pytest.raises(StoreAway, match="whether it was stored is unknown"):
+    with pytest.raises(StoreUnreachable, match="whether it was stored is unknown"):
         await slow
     later = server.connection(NS)
     text = f"SLEEP 4s; RETURN c:{number}.n; SELECT * FROM a:{number}"
@@ -192,15 +192,15 @@ async def test_who_waits_in_vain_for_its_turn_has_written_nothing(server: Server
 async def test_closing_gives_back_the_turn_of_what_is_under_way(tmp_path: Path) -> None:
     path = tmp_path / "server.lock"
     async with served(2) as server:
-        connection = server.connection(NS, turns=WaitingLock(path, "A write", PATIENCE).exclusive)
+        connection = server.connection(NS, turns=WaitingLock(path, "A write", PATIENCE).hold_async)
         await connection.open()
         calls = [asyncio.ensure_future(connection.run(DB, "SLEEP 1m; CREATE a")) for _ in range(2)]
         await asyncio.sleep(0)
         await connection.close()
         for call in calls:
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await call
-        async with WaitingLock(path, "A write", PATIENCE).exclusive():
+        async with WaitingLock(path, "A write", PATIENCE).hold_async():
             pass
 
 
@@ -229,7 +229,7 @@ async def test_an_answer_that_is_too_large_does_not_look_like_a_server_that_is_a
     connection = server.connection(NS)
     with pytest.raises(Unavailable) as raised:
         await connection.run(DB, "RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
-    assert not isinstance(raised.value, StoreAway)
+    assert not isinstance(raised.value, StoreUnreachable)
     assert await connection.run(DB, "RETURN 1") == [1]
 
 
@@ -239,14 +239,14 @@ async def test_an_answer_that_is_too_large_is_told_to_nobody_else(server: Server
     slow = asyncio.ensure_future(connection.run(DB, writing))
     large = connection.run(DB, "RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
     for end in await asyncio.gather(slow, large, return_exceptions=True):
-        assert isinstance(end, StoreAway)
+        assert isinstance(end, StoreUnreachable)
 
 
 async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_of_it(
     server: Server,
 ) -> None:
     connection = server.connection(NS)
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await connection.run(
             DB, "CREATE a:1; RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)}
         )
@@ -264,9 +264,9 @@ async def test_a_frozen_server_is_away_until_it_thaws(server: Server) -> None:
     connection = server.connection(NS, time_limit=0.2, connect_limit=0.5)
     await connection.open()
     server.pause()
-    with pytest.raises(StoreAway):  # by the silence after a ping
+    with pytest.raises(StoreUnreachable):  # by the silence after a ping
         await connection.run(DB, "RETURN 1")
-    with pytest.raises(StoreAway):  # by the time that connecting took
+    with pytest.raises(StoreUnreachable):  # by the time that connecting took
         await connection.run(DB, "RETURN 1")
     server.resume()
     assert await server.connection(NS).run(DB, "RETURN 1") == [1]
@@ -278,14 +278,14 @@ async def test_a_frozen_server_is_noticed_even_by_those_who_do_not_wait_long(
     connection = server.connection(NS)
     await connection.open()
     server.pause()
-    told: list[StoreAway] = []
+    told: list[StoreUnreachable] = []
     for _ in range(500):
         try:
             async with asyncio.timeout(0.2):
                 await connection.run(DB, "RETURN 1")
         except TimeoutError:
             continue
-        except StoreAway as error:
+        except StoreUnreachable as error:
             told.append(error)
             break
     server.resume()
@@ -301,7 +301,7 @@ async def test_a_connection_to_a_frozen_server_closes(server: Server) -> None:
     async with asyncio.timeout(PATIENCE):
         await connection.close()
         for call in (asked, connection.run(DB, "RETURN 1")):
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await call
 
 
@@ -325,9 +325,9 @@ async def test_a_server_that_was_killed_is_away_and_found_again(server: Server) 
     slow = asyncio.ensure_future(connection.run(DB, "SLEEP 1m"))
     assert await connection.run(DB, "RETURN 1") == [1]
     await server.kill()
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await slow
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await connection.run(DB, "RETURN 1")
     await server.restart()
     assert await connection.run(DB, "RETURN 1") == [1]
@@ -354,7 +354,7 @@ async def test_a_cut_in_the_middle_is_told_at_once(
         connection = proxy.connection(NS)
         await connection.run(DB, "CREATE a:1")
         proxy.cut_after(count, direction)  # pyright: ignore[reportArgumentType]
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnreachable):
             async with asyncio.timeout(PATIENCE):
                 await connection.run(DB, "UPSERT a:2 SET text = $text", {"text": "x" * 500})
         [found] = await connection.run(DB, "SELECT VALUE text FROM a:2")
@@ -368,7 +368,7 @@ async def test_while_nobody_lets_us_in_all_callers_are_told(server: Server) -> N
         proxy.refuse()
         calls = (connection.run(DB, "RETURN 1") for _ in range(10))
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert {type(end) for end in ends} == {StoreAway}
+        assert {type(end) for end in ends} == {StoreUnreachable}
         assert proxy.connected == 1
         proxy.accept()
         assert await connection.run(DB, "RETURN 1") == [1]
@@ -416,7 +416,7 @@ async def test_a_certificate_is_checked(tmp_path: Path) -> None:
 
 
 async def test_a_server_without_tls_is_not_spoken_to_in_clear(server: Server) -> None:
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnreachable):
         await server.at(server.url.replace("ws:", "wss:"), NS).run(DB, "RETURN 1")
 
 

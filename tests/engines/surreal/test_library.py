@@ -8,7 +8,7 @@ import pytest
 
 from everkept.core.library import Condition
 from everkept.core.ports import Token
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.errors import (
     Conflict,
@@ -49,7 +49,7 @@ async def test_of_several_that_create_one_name_at_once_exactly_one_wins(
         name = f"project {number}"
         ended = await outcomes(*(library.create(name, "") for library in libraries))
         assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
-    assert len(await libraries[0].projects()) == 5
+    assert len(await libraries[0].list_projects()) == 5
 
 
 async def test_of_several_that_create_one_id_at_once_exactly_one_wins(
@@ -63,7 +63,7 @@ async def test_of_several_that_create_one_id_at_once_exactly_one_wins(
         )
     )
     assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
-    assert [project.id for project in await libraries[0].projects()] == [project_id]
+    assert [project.id for project in await libraries[0].list_projects()] == [project_id]
 
 
 async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(
@@ -82,7 +82,7 @@ async def test_a_folder_goes_to_one_project_whoever_asks(libraries: list[Surreal
     ]
     given = await asyncio.gather(
         *(
-            library.assign_workspace("/work/shop", project)
+            library.link_workspace("/work/shop", project)
             for library, project in zip(libraries, projects, strict=True)
         )
     )
@@ -98,22 +98,22 @@ async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(
         await outcomes(
             first.delete("shop"),
             *(
-                library.assign_workspace(f"/work/{number}/{each}", project)
+                library.link_workspace(f"/work/{number}/{each}", project)
                 for each, library in enumerate(others)
             ),
         )
-        assert await first.workspaces_of(project) == []
+        assert await first.list_workspaces(project) == []
         with pytest.raises(NotFound):
-            await first.assign_workspace("/work/shop", project)
+            await first.link_workspace("/work/shop", project)
 
 
 async def test_switching_at_once_is_one_switch(libraries: list[SurrealLibrary]) -> None:
     first = libraries[0]
-    await first.assign_workspace("/work/shop", await first.create("shop", ""))
+    await first.link_workspace("/work/shop", await first.create("shop", ""))
     for off in (True, False):
-        await asyncio.gather(*(library.switch("shop", off=off) for library in libraries))
-        assert (await first.project("shop")).is_off == off
-    [silence] = await first.silences()
+        await asyncio.gather(*(library.set_off("shop", off=off) for library in libraries))
+        assert (await first.get_project("shop")).is_off == off
+    [silence] = await first.list_off_periods()
     assert silence.until is not None
 
 
@@ -125,7 +125,7 @@ async def test_a_token_is_added_once_whoever_asks(libraries: list[SurrealLibrary
         )
     )
     assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
-    [token] = await libraries[0].tokens()
+    [token] = await libraries[0].list_tokens()
     removed = await asyncio.gather(*(library.remove_token(token.id) for library in libraries))
     assert sorted(removed) == [False] * (MANY - 1) + [True]
 
@@ -133,16 +133,16 @@ async def test_a_token_is_added_once_whoever_asks(libraries: list[SurrealLibrary
 async def test_what_one_process_writes_the_others_read(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     made = await ours.create("shop", "What we sell.")
-    assert await theirs.projects() == [made]
+    assert await theirs.list_projects() == [made]
     await theirs.set_note("key", "value")
-    assert await ours.note("key") == "value"
+    assert await ours.get_note("key") == "value"
     _, store = await ours.open("shop")
     await store.commit(batch(entity("Ada")))
     _, store = await theirs.open("shop")
-    assert [record.id for record in await store.scan(Where())] == ["Ada"]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["Ada"]
     for library, name in ((ours, "ours"), (theirs, "theirs")):
-        await (await library.user()).commit(batch(entity(name)))
-    users = await (await ours.user()).scan(Where())
+        await (await library.open_user_store()).commit(batch(entity(name)))
+    users = await (await ours.open_user_store()).scan(RecordFilter())
     assert [record.id for record in users] == ["ours", "theirs"]
 
 
@@ -156,7 +156,7 @@ async def test_who_has_a_project_open_learns_that_it_is_put_away(shelf: Shelf) -
         await store.commit(batch(entity("Grace")))
     await theirs.restore("shop")
     await store.commit(batch(entity("Linus")))
-    assert [record.id for record in await store.scan(Where())] == ["Ada", "Linus"]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["Ada", "Linus"]
     await theirs.delete("shop")
     with pytest.raises(NotFound):
         await store.commit(batch(entity("Ken")))
@@ -183,11 +183,11 @@ async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not
     writing = asyncio.create_task(commit())
     await has_begun.wait()
     await theirs.archive("shop")
-    revision = await store.revision()
+    revision = await store.get_revision()
     await writing
-    assert await store.revision() == revision
+    assert await store.get_revision() == revision
     await theirs.restore("shop")
-    assert [record.id for record in await store.scan(Where())] == kept
+    assert [record.id for record in await store.scan(RecordFilter())] == kept
 
 
 async def test_databases_are_named_by_ids_and_never_by_names(shelf: Shelf) -> None:
@@ -200,8 +200,8 @@ async def test_databases_are_named_by_ids_and_never_by_names(shelf: Shelf) -> No
     odd = await library.create("odd", "", project_id="`an` id; of another kind")
     _, store = await library.open("odd")
     await store.commit(batch(entity("odd")))
-    assert (await library.project("odd")).id == odd.id
-    assert await (await library.user()).scan(Where()) == []
+    assert (await library.get_project("odd")).id == odd.id
+    assert await (await library.open_user_store()).scan(RecordFilter()) == []
     assert len(await shelf.databases()) == 7
 
 
@@ -209,18 +209,18 @@ async def test_libraries_of_two_databases_share_nothing(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library(database="other")
     for library in (ours, theirs):
         await library.create("shop", "")
-        await (await library.user()).commit(batch(entity("mine")))
+        await (await library.open_user_store()).commit(batch(entity("mine")))
         _, store = await library.open("shop")
         await store.commit(batch(entity("Ada")))
     await ours.delete("shop")
-    assert [project.name for project in await theirs.projects()] == ["shop"]
+    assert [project.name for project in await theirs.list_projects()] == ["shop"]
 
 
 async def test_a_library_of_a_newer_version_is_left_alone(shelf: Shelf) -> None:
     await shelf.library().create("shop", "")
     await shelf.connection().run(DATABASE, "UPDATE meta:library SET version = 99")
     library = shelf.library()
-    for attempt in (library.projects(), library.create("other", "")):
+    for attempt in (library.list_projects(), library.create("other", "")):
         with pytest.raises(StoreTooNew):
             await attempt
 
@@ -234,15 +234,15 @@ async def test_what_cannot_be_stored_is_refused_and_changes_nothing(shelf: Shelf
         with pytest.raises(InvalidInput):
             await library.create("shop", text)
         with pytest.raises(NotFound):
-            await library.project(text)
-    assert await library.notes("") == {"key": "value"}
-    assert await library.projects() == []
+            await library.get_project(text)
+    assert await library.list_notes("") == {"key": "value"}
+    assert await library.list_projects() == []
 
 
 async def test_its_condition_is_known_without_asking(shelf: Shelf) -> None:
     library = shelf.library()
     assert library.condition == Condition("surreal", "local-server", place="ws://127.0.0.1")
-    await library.projects()
+    await library.list_projects()
     assert library.condition.status == "connected"
 
 

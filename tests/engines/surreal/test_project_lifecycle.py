@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from everkept.core.ports import Library
-from everkept.core.records import Where
-from everkept.engines.surreal.project_lifecycle import WATCHED
-from everkept.errors import NotFound, ProjectArchived, StoreAway
+from everkept.core.records import RecordFilter
+from everkept.engines.surreal.project_lifecycle import WATCH_MICROSECONDS
+from everkept.errors import NotFound, ProjectArchived, StoreUnreachable
 from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
 
@@ -24,7 +24,7 @@ async def lost_at_every_text(
         connection = LosingConnection(shelf.connection(), texts, arrives=arrives)
         try:
             await work(library_over(connection))
-        except StoreAway:
+        except StoreUnreachable:
             yield True
         else:
             assert not connection.was_lost
@@ -49,21 +49,21 @@ async def test_a_deletion_that_was_cut_off_is_mended_by_the_next(
         await losing.delete("shop")
 
     async def anew() -> None:
-        if not [each for each in await library.projects() if each.name == "shop"]:
+        if not [each for each in await library.list_projects() if each.name == "shop"]:
             made = await library.create("shop", "")
             await put_something_in(library, "shop")
-            await library.assign_workspace("/work/shop", made)
+            await library.link_workspace("/work/shop", made)
 
     await anew()
     async for was_lost in lost_at_every_text(shelf, delete, arrives=arrives):
         attempts += 1
-        there = [each for each in await library.projects() if each.name == "shop"]
-        owner = await library.project_of_workspace("/work/shop")
+        there = [each for each in await library.list_projects() if each.name == "shop"]
+        owner = await library.find_workspace_project("/work/shop")
         assert ([owner] if owner else []) == there
         if there:
             assert was_lost
             _, store = await library.open("shop")
-            assert len(await store.scan(Where())) == 1
+            assert len(await store.scan(RecordFilter())) == 1
         await anew()
     assert attempts > 3
     await library.delete("shop")
@@ -81,7 +81,7 @@ async def test_a_creation_that_was_cut_off_has_happened_or_not(
         await losing.create("shop", "")
 
     async for _ in lost_at_every_text(shelf, create, arrives=arrives):
-        for project in await library.projects():
+        for project in await library.list_projects():
             await put_something_in(library, project.name)
             await library.delete(project.name)
     assert await shelf.databases() == OWN
@@ -107,9 +107,9 @@ async def test_a_removed_database_is_watched_for_a_while_only(shelf: Shelf) -> N
     for _ in range(2):
         await library.create("shop", "")
         await library.delete("shop")
-        at += WATCHED + 1
+        at += WATCH_MICROSECONDS + 1
     [leaving] = await shelf.connection().run(DATABASE, "SELECT VALUE at FROM leaving")
-    assert leaving == [DAY_ONE + WATCHED + 1]
+    assert leaving == [DAY_ONE + WATCH_MICROSECONDS + 1]
 
 
 async def test_an_id_that_was_deleted_begins_anew(shelf: Shelf) -> None:
@@ -117,7 +117,7 @@ async def test_an_id_that_was_deleted_begins_anew(shelf: Shelf) -> None:
     for _ in range(2):
         await library.create("shop", "", project_id="an id")
         _, store = await library.open("shop")
-        assert await store.scan(Where(deleted=None)) == []
+        assert await store.scan(RecordFilter(deleted=None)) == []
         await store.commit(batch(entity("Ada")))
         await library.delete("shop")
         await library.create("other", "")
@@ -142,7 +142,7 @@ async def test_what_is_made_anew_is_not_taken_for_what_is_leaving(shelf: Shelf) 
         await put_something_in(first, "shop")
         await sweeping
         _, store = await first.open("shop")
-        assert len(await store.scan(Where())) == 1
+        assert len(await store.scan(RecordFilter())) == 1
         await first.delete("shop")
 
 
@@ -152,7 +152,7 @@ async def test_who_copies_an_archived_project_that_nobody_opened_cannot_write_to
     library = shelf.library()
     made = await library.create("shop", "")
     await library.archive("shop")
-    store = await library.store_of(made)
+    store = await library.get_store(made)
     with pytest.raises(ProjectArchived):
         await store.commit(batch(entity("Ada")))
     await library.restore("shop")

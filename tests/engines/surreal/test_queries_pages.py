@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from everkept.core.ports import Embedded, Order
-from everkept.core.records import Where
+from everkept.core.ports import Order, RecordVector
+from everkept.core.records import RecordFilter
 from everkept.engines.surreal import queries, vectors
-from everkept.engines.surreal.connection import TooLarge
+from everkept.engines.surreal.connection import AnswerTooLarge
 from everkept.engines.surreal.store import SurrealStore
 from records import batch, entity, link, memory
 from surreal_libraries import Shelf
@@ -19,8 +19,8 @@ NAMES = [f"e{number}" for number in (3, 7, 0, 9, 1, 8, 2, 6, 5, 4)]
 @pytest.fixture
 def narrow(namespace: Shelf, monkeypatch: pytest.MonkeyPatch) -> NarrowConnection:
     """A way that can be made to let nothing through but pages."""
-    monkeypatch.setattr(queries, "PAGE", 3)
-    monkeypatch.setattr(vectors, "VECTORS", 3)
+    monkeypatch.setattr(queries, "PAGE_ROWS", 3)
+    monkeypatch.setattr(vectors, "PAGE_VECTORS", 3)
     return NarrowConnection(namespace.connection())
 
 
@@ -41,11 +41,11 @@ async def test_pages_have_all_in_their_order(
     store = await filled(narrow)
     narrow.widest = widest
     for limit in (None, 0, 1, 3, 4, 6, 10, 11):
-        found = await store.scan(Where(), order=order, limit=limit)
+        found = await store.scan(RecordFilter(), order=order, limit=limit)
         assert [record.id for record in found] == wanted[:limit]
-    after = await store.scan(Where(), order="age", after=NAMES[3])
+    after = await store.scan(RecordFilter(), order="age", after=NAMES[3])
     assert [record.id for record in after] == NAMES[4:]
-    some = await store.scan(Where(ids=tuple(sorted(NAMES[:5]))), order="age")
+    some = await store.scan(RecordFilter(ids=tuple(sorted(NAMES[:5]))), order="age")
     assert [record.id for record in some] == NAMES[:5]
 
 
@@ -62,21 +62,21 @@ async def test_vectors_come_in_pages(narrow: NarrowConnection) -> None:
     await store.commit(batch(*map(memory, NAMES)))
     drawn = np.random.default_rng(1).normal(size=(MANY, 4)).astype(np.float32)
     vectors = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    items = [Embedded(name, 1, vector) for name, vector in zip(NAMES, vectors, strict=True)]
+    items = [RecordVector(name, 1, vector) for name, vector in zip(NAMES, vectors, strict=True)]
     await store.put_vectors("model", items)
     narrow.widest = 3
     cosines = dict(zip(NAMES, vectors @ vectors[0], strict=True))
     nearest = sorted(NAMES, key=lambda name: -cosines[name])
     for limit in (1, 4, 20):
-        found = await store.near("model", vectors[0], Where(), limit)
+        found = await store.find_near("model", vectors[0], RecordFilter(), limit)
         assert [match.id for match in found] == nearest[:limit]
     some = tuple(sorted(NAMES[:5]))
-    found = await store.near("model", vectors[0], Where(ids=some), 20)
+    found = await store.find_near("model", vectors[0], RecordFilter(ids=some), 20)
     assert [match.id for match in found] == [name for name in nearest if name in some]
 
 
 async def test_one_row_that_is_too_large_is_told(narrow: NarrowConnection) -> None:
     store = await filled(narrow)
     narrow.widest = 0
-    with pytest.raises(TooLarge):
-        await store.scan(Where())
+    with pytest.raises(AnswerTooLarge):
+        await store.scan(RecordFilter())

@@ -7,13 +7,13 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from everkept.engines.surreal.rows import (
-    before_from,
-    before_to,
-    changed_fields,
-    given,
-    kept,
-    record_from,
-    record_to,
+    decode_before,
+    decode_record,
+    diff_fields,
+    encode_before,
+    encode_record,
+    escape_text,
+    unescape_text,
 )
 from everkept.errors import StoreDamaged
 from records import memory
@@ -24,32 +24,32 @@ TEXTS = st.text(st.sampled_from("\0\x01\x02a") | st.characters(codec="utf-8"))
 
 @for_all(TEXTS)
 def test_every_text_comes_back_and_none_is_kept_with_a_nul(text: str) -> None:
-    assert "\0" not in kept(text)
-    assert given(kept(text)) == text
+    assert "\0" not in escape_text(text)
+    assert unescape_text(escape_text(text)) == text
 
 
 @for_all(TEXTS, TEXTS)
 def test_a_text_contains_another_where_it_did_before(text: str, part: str) -> None:
     if part in text:
-        assert kept(part) in kept(text)
+        assert escape_text(part) in escape_text(text)
 
 
 @for_all(TEXTS, st.lists(TEXTS, unique=True), st.dictionaries(TEXTS, TEXTS))
 def test_a_record_comes_back_as_it_was(text: str, tags: list[str], facets: dict[str, str]) -> None:
     record = memory(text, id=f"id {text}", tags=tuple(tags), facets=facets, parent=text)
-    row = record_to(record)
-    assert record_from(row) == record
-    assert changed_fields(record, record) == {}
+    row = encode_record(record)
+    assert decode_record(row) == record
+    assert diff_fields(record, record) == {}
     assert "\0" not in json.dumps(row, default=repr)
 
 
 def test_old_values_come_back_as_they_were() -> None:
     before = {"tags": ("a", "b"), "text": "\0", "deleted_at": None}
-    assert before_from(before_to(before)) == before
-    assert before_from(before_to(None)) is None
+    assert decode_before(encode_before(before)) == before
+    assert decode_before(encode_before(None)) is None
 
 
 def test_a_row_of_somebody_else_is_damage() -> None:
-    for row in ({}, {**record_to(memory("a")), "facets": "{"}, {"id": "a"}):
+    for row in ({}, {**encode_record(memory("a")), "facets": "{"}, {"id": "a"}):
         with pytest.raises(StoreDamaged):
-            record_from(row)
+            decode_record(row)

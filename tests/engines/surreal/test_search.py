@@ -1,6 +1,6 @@
 """How well words find, where the database has an opinion of its own."""
 
-from everkept.core.records import Match, Weights, Where
+from everkept.core.records import Match, RecordFilter, Weights
 from everkept.engines.surreal.store import SurrealStore
 from everkept.language.words import parse_query
 from records import batch, entity, memory
@@ -10,9 +10,9 @@ from surreal_stores import store_over
 
 async def found(store: SurrealStore, text: str, limit: int = 100) -> list[Match]:
     query = parse_query(text)
-    words = query.expression or query.any_term()
+    words = query.expression or query.build_any_query()
     assert words is not None
-    return await store.match(words, Where(), Weights(), limit)
+    return await store.match(words, RecordFilter(), Weights(), limit)
 
 
 async def test_a_word_that_nearly_all_have_counts_a_little(namespace: Shelf) -> None:
@@ -53,4 +53,8 @@ async def test_words_stand_together_or_begin_as_asked(namespace: Shelf) -> None:
 async def test_a_word_in_several_parts_is_counted_once(namespace: Shelf) -> None:
     store = store_over(namespace.connection())
     await store.commit(batch(entity("Ada", text="ada and ada", id="1"), entity("Bob", id="2")))
-    assert await store.frequencies(["ada", "bob", "none"]) == {"ada": 0.5, "bob": 0.5, "none": 0.0}
+    assert await store.measure_words(["ada", "bob", "none"]) == {
+        "ada": 0.5,
+        "bob": 0.5,
+        "none": 0.0,
+    }

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from everkept.core.answers import Access, Holdings, Stock
-from everkept.core.ports import Embedded, RecordStore, Token
+from everkept.core.answers import AccessCount, CatalogData, StorePage
+from everkept.core.ports import RecordStore, RecordVector, Token
 from everkept.core.projects import Project
-from everkept.core.records import Delete, Ref, Update, Weights, Where
+from everkept.core.records import Delete, RecordFilter, Ref, Update, Weights
 from everkept.engines.surreal.drivers import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.language.words import parse_query
@@ -35,20 +35,20 @@ async def fill(store: RecordStore) -> None:
     people = [entity("Ada"), entity("Grace"), note("Ada", "likes milk"), note("Grace", "later")]
     await store.commit(batch(*map(memory, texts), *people, link("Ada", "knows", "Grace")))
     await store.put_vectors(
-        MODEL, [Embedded(text, 1, vector(number)) for number, text in enumerate(texts)]
+        MODEL, [RecordVector(text, 1, vector(number)) for number, text in enumerate(texts)]
     )
     await store.note_accesses(dict.fromkeys(texts, 2), DAY_ONE)
     changes = [Update(text, {"text": f"{text} later"}, 1) for text in texts[1:]]
     await store.commit(batch(*changes, Update("Ada", {"name": "Ada L"}, 1), Delete(_ref("Grace"))))
     more = [memory(f"restocked {number}") for number in range(3)]
-    await store.restock(
-        Stock(
+    await store.replicate(
+        StorePage(
             records=more,
-            accesses={record.id: Access(5, DAY_ONE) for record in more},
-            vectors={MODEL: [Embedded(r.id, 1, vector(3 + n)) for n, r in enumerate(more)]},
+            accesses={record.id: AccessCount(5, DAY_ONE) for record in more},
+            vectors={MODEL: [RecordVector(r.id, 1, vector(3 + n)) for n, r in enumerate(more)]},
         )
     )
-    await store.restock(Stock(records=[memory(f"{r.text} later", id=r.id) for r in more]))
+    await store.replicate(StorePage(records=[memory(f"{r.text} later", id=r.id) for r in more]))
 
 
 def _ref(record_id: str) -> Ref:
@@ -57,27 +57,29 @@ def _ref(record_id: str) -> Ref:
 
 async def told(store: RecordStore) -> dict[str, Any]:
     """All that can be read of it, as search sees it too."""
-    records = await store.scan(Where(deleted=None))
+    records = await store.scan(RecordFilter(deleted=None))
     ids = [record.id for record in records]
-    vectors = await store.vectors(MODEL, ids)
-    near = [await store.near(MODEL, vector(number), Where(), 10) for number in range(NUMBER)]
+    vectors = await store.get_vectors(MODEL, ids)
+    near = [
+        await store.find_near(MODEL, vector(number), RecordFilter(), 10) for number in range(NUMBER)
+    ]
     return {
         "records": records,
         "links": await store.scan_links(deleted=None),
-        "changes": await store.changes(limit=100),
-        "accesses": dict(await store.accesses(ids)),
+        "changes": await store.read_changes(limit=100),
+        "accesses": dict(await store.get_accesses(ids)),
         "vectors": sorted(vectors),
-        "counts": await store.vector_counts(MODEL, ("memory",)),
+        "counts": await store.count_vectors(MODEL, ("memory",)),
         "words": {word: await _matched(store, word) for word in WORDS},
         "near": [[(match.id, round(match.score, 4)) for match in found] for found in near],
-        "faults": await store.check(),
+        "faults": await store.find_faults(),
     }
 
 
 async def _matched(store: RecordStore, word: str) -> list[str]:
-    words = parse_query(word).any_term()
+    words = parse_query(word).build_any_query()
     assert words is not None
-    return [match.id for match in await store.match(words, Where(), Weights(), 100)]
+    return [match.id for match in await store.match(words, RecordFilter(), Weights(), 100)]
 
 
 async def test_all_of_it_is_found_when_the_files_are_opened_again(tmp_path: Path) -> None:
@@ -107,18 +109,18 @@ async def test_what_a_library_took_over_is_so_when_the_files_are_opened_again(
         Project(project_id, name, "told anew", "active", DAY_ONE, DAY_ONE)
         for project_id, name in zip(reversed(ids), ("one", "two"), strict=True)
     ]
-    wanted = Holdings(
+    wanted = CatalogData(
         projects=projects,
         workspaces={"/work/one": ids[0], "/work/two": ids[1]},
         notes={"a": "1", "b": "2"},
         tokens=[(Token(f"t{n}", "laptop", DAY_ONE + n), f"hash {n}") for n in range(2)],
     )
     for _ in range(2):
-        await library.take_over(wanted)
-        assert await library.holdings() == wanted
+        await library.replace_catalog_data(wanted)
+        assert await library.read_catalog_data() == wanted
         await library.close()
         library = library_in(tmp_path)
-        assert await library.holdings() == wanted
+        assert await library.read_catalog_data() == wanted
     await library.close()
 
 
@@ -128,12 +130,12 @@ async def test_a_server_that_is_started_again_has_it_too(tmp_path: Path) -> None
         async with served(core, tmp_path / f"core{core}") as server:
             connection = server.connection(namespace)
             library = SurrealLibrary(connection, mode="local-server", place=server.url)
-            store = await library.user()
+            store = await library.open_user_store()
             await fill(store)
             before = await told(store)
             await library.close()
             await server.restart()
             connection = server.connection(namespace)
             library = SurrealLibrary(connection, mode="local-server", place=server.url)
-            assert await told(await library.user()) == before
+            assert await told(await library.open_user_store()) == before
             await library.close()

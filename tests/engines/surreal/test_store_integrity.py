@@ -24,6 +24,6 @@ async def test_what_does_not_fit_is_told(namespace: Shelf, damage: str, finding:
     store = store_over(connection)
     await store.commit(batch(entity("Ada"), entity("Bob"), note("Ada", "told")))
     await store.commit(batch(link("Ada", "knows", "Bob")))
-    assert await store.check() == []
+    assert await store.find_faults() == []
     [rows] = await connection.run(DATABASE, damage)
-    assert await store.check() == [finding], rows
+    assert await store.find_faults() == [finding], rows

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from everkept.engines.surreal.drivers import Credentials, SocketConnection
-from everkept.errors import StorageFull, StoreAway
+from everkept.errors import StorageFull, StoreUnreachable
 from surreal_server import PATIENCE
 
 FINE = [{"status": "OK", "result": None}] * 2
@@ -54,7 +54,7 @@ NONSENSE: dict[str, Callable[[str], bytes]] = {
 async def test_an_answer_that_makes_no_sense_is_one_of_no_database(kind: str) -> None:
     async with answering(NONSENSE[kind]) as connection, asyncio.timeout(PATIENCE):
         for statement in ("RETURN 1", "CREATE a"):
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnreachable):
                 await connection.run("default", statement)
 
 
@@ -66,7 +66,7 @@ async def test_a_full_disk_of_a_server_is_told_as_the_one_of_the_server() -> Non
     async with answering(lambda number: encode({"id": number, "result": full})) as connection:
         with pytest.raises(StorageFull) as raised:
             await connection.run("default", "CREATE a")
-    told = raised.value.envelope()
+    told = raised.value.to_envelope()
     assert told["place"].startswith("ws://127.0.0.1:")
     assert "server" in told["message"]
     assert "current_size" not in told

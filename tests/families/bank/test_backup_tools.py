@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bank_backups import GRAPH, backing_up, backing_up_far_away, state_of
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
 from everkept.families.bank import bank_files
-from everkept.families.bank.bank_backups import MANIFEST
+from everkept.families.bank.bank_backups import MANIFEST_NAME
 from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from records import DAY_ONE
 
@@ -25,7 +25,7 @@ async def test_a_backup_holds_every_file_and_the_graph_as_it_is_now(tmp_path: Pa
         bank.graph.state = "Ada"
         made = await bank("create_backup")
         copy = state_of(Path(made["backupPath"]))
-        assert copy.pop(MANIFEST)
+        assert copy.pop(MANIFEST_NAME)
         assert copy == bank.state()
         assert copy[GRAPH] == b"marker Ada"
         assert made["fileCount"] == 4
@@ -63,7 +63,7 @@ async def test_working_files_and_version_control_are_left_out(tmp_path: Path) ->
         bank.put(".git/HEAD", "ref: refs/heads/main")
         (bank.folder / ".everkept-bank.lock").unlink()
         made = await bank("create_backup")
-        assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST}
+        assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST_NAME}
 
 
 async def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ async def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
         (bank.folder / "sub").mkdir()
         (bank.folder / "sub" / "gone.md").symlink_to("nowhere")
         made = await bank("create_backup")
-        assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST}
+        assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST_NAME}
         (warning,) = made["warnings"]
         assert warning["code"] == "not_backed_up"
         assert warning["message"].startswith("2 left out")
@@ -295,24 +295,24 @@ async def test_verifying_names_what_is_damaged_in_which_backup(tmp_path: Path) -
         made = [Path((await bank("create_backup"))["backupPath"]) for _ in range(3)]
         (made[0] / "a.md").write_text("A.md", encoding="utf-8")
         (made[0] / "sub" / "c.txt").unlink()
-        (made[1] / MANIFEST).write_text('{"format": 1', encoding="utf-8")
+        (made[1] / MANIFEST_NAME).write_text('{"format": 1', encoding="utf-8")
         views = (await bank("list_backups", verify=True))["backups"]
         assert [view["verified"] for view in views] == ["whole", "damaged", "damaged"]
         assert views[2]["problems"] == ["a.md (altered)", "sub/c.txt (missing)"]
-        assert views[1]["problems"] == [f"{MANIFEST} (it is no JSON)"]
+        assert views[1]["problems"] == [f"{MANIFEST_NAME} (it is no JSON)"]
         unchecked = (await bank("list_backups"))["backups"]
         assert [view["verified"] for view in unchecked] == ["unchecked", "damaged", "unchecked"]
 
 
 async def test_a_call_may_name_another_store(tmp_path: Path) -> None:
-    from everkept.families.bank.banks import Registered
+    from everkept.families.bank.banks import StoreRegistration
 
     async with backing_up(tmp_path / "one") as bank:
         other = tmp_path / "two" / "memory-bank"
         other.mkdir(parents=True)
         (other / "progress.md").write_text("other", encoding="utf-8")
         await bank.banking.banks.registry.put(
-            Registered("two", str(other.parent), "local", DAY_ONE, DAY_ONE)
+            StoreRegistration("two", str(other.parent), "local", DAY_ONE, DAY_ONE)
         )
         made = await bank("create_backup", storeId="two")
         assert Path(made["backupPath"]).parent == other.parent
@@ -352,8 +352,8 @@ async def test_ten_thousand_files_and_a_large_one_are_copied_with_progress(tmp_p
         async def report(done: float, total: float | None, _message: str | None) -> None:
             said.append((done, total))
 
-        call = Call(Session(), "create_backup", report)
-        made = (await bank.banking.tools.get("create_backup").run(call, {})).structured
+        call = ToolCall(Session(), "create_backup", report)
+        made = (await bank.banking.tools.get("create_backup").run(call, {})).facts
         assert made["fileCount"] == 10_001
         assert said == sorted(said)
         assert said[-1] == (20_002, 20_002)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from bank_backups import GRAPH, BackingUp, backing_up, state_of
 from everkept.core.files import is_name
-from everkept.core.sessions import Call, Session
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from everkept.families.bank import bank_files
 from everkept.families.bank.backup_tools import BackupTools
-from everkept.families.bank.bank_backups import MANIFEST
-from everkept.families.bank.graph.events import LOG
-from everkept.families.bank.graph.mirror import Mirror
-from everkept.families.bank.graph.tools import GraphTools
+from everkept.families.bank.bank_backups import MANIFEST_NAME
+from everkept.families.bank.graph.events import LOG_PATH
+from everkept.families.bank.graph.mirror import GraphMirror
+from everkept.families.bank.graph.tools import BankGraphTools
 from everkept.families.bank.model import BankOptions
 from examples import examples
 from memory_bank import bank_in
@@ -335,7 +335,7 @@ async def test_a_manifest_that_leads_out_of_the_backup_is_damaged(tmp_path: Path
     async with backing_up(tmp_path) as bank:
         bank.put("progress.md", "old")
         made = await backup(bank)
-        manifest = bank.home / made / MANIFEST
+        manifest = bank.home / made / MANIFEST_NAME
         text = manifest.read_text(encoding="utf-8").replace("progress.md", "../../evil.md")
         manifest.write_text(text, encoding="utf-8")
         with pytest.raises(Refused, match="damaged"):
@@ -353,7 +353,7 @@ async def test_the_progress_of_a_restore_only_grows(tmp_path: Path) -> None:
         async def report(done: float, _total: float | None, _message: str | None) -> None:
             said.append(done)
 
-        call = Call(Session(), "restore_backup", report)
+        call = ToolCall(Session(), "restore_backup", report)
         await bank.banking.tools.get("restore_backup").run(call, {"backupId": made})
         assert said == sorted(set(said))
         assert said[-1] == 4 * 120  # checked, copied and checked for safety, restored
@@ -361,25 +361,28 @@ async def test_the_progress_of_a_restore_only_grows(tmp_path: Path) -> None:
 
 async def test_the_graph_of_the_records_goes_back_in_one_change(tmp_path: Path) -> None:
     async with bank_in(tmp_path) as bank:
-        mirror = Mirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
+        mirror = GraphMirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
         bank.offer(
-            GraphTools(bank.banks, bank.records, mirror, bank.clock, mask=True),
+            BankGraphTools(bank.banks, bank.records, mirror, bank.clock, mask=True),
             BackupTools(bank.banks, bank.files, mirror, bank.clock),
         )
         bank.put("progress.md", "old")
         await bank("graph_upsert_entity", name="Ada", entityType="person")
         await bank("graph_add_observation", entity="Ada", text="wrote notes")
         made = (await bank("create_backup"))["id"]
-        before = await mirror.state(bank.bank)
+        before = await mirror.read_state(bank.bank)
         await bank("graph_add_observation", entity="Ada", text="later")
         await bank("graph_upsert_entity", name="Grace", entityType="person")
-        store = await bank.records.to_read(bank.bank)
-        revision = await store.revision()
+        store = await bank.records.open_to_read(bank.bank)
+        revision = await store.get_revision()
         answer = await bank("restore_backup", backupId=made)
-        assert LOG in answer["restoredFiles"]
-        assert (await mirror.state(bank.bank)).stats() == before.stats()
-        assert mirror.state_of((bank.folder / LOG).read_bytes()).stats() == before.stats()
-        (change,) = await store.changes(after=revision)
+        assert LOG_PATH in answer["restoredFiles"]
+        assert (await mirror.read_state(bank.bank)).compute_stats() == before.compute_stats()
+        assert (
+            mirror.parse_state((bank.folder / LOG_PATH).read_bytes()).compute_stats()
+            == before.compute_stats()
+        )
+        (change,) = await store.read_changes(after=revision)
         assert change.tool == "restore_backup"
         await bank("restore_backup", backupId=Path(answer["preRestoreBackupPath"]).name)
         found = await bank("graph_search", query="*")
@@ -388,14 +391,14 @@ async def test_the_graph_of_the_records_goes_back_in_one_change(tmp_path: Path) 
 
 async def test_a_log_with_broken_lines_leaves_the_graph_as_it_is(tmp_path: Path) -> None:
     async with bank_in(tmp_path) as bank:
-        mirror = Mirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
+        mirror = GraphMirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
         bank.offer(
-            GraphTools(bank.banks, bank.records, mirror, bank.clock, mask=True),
+            BankGraphTools(bank.banks, bank.records, mirror, bank.clock, mask=True),
             BackupTools(bank.banks, bank.files, mirror, bank.clock),
         )
         bank.put("progress.md", "old")
         await bank("graph_upsert_entity", name="Ada", entityType="person")
-        with (bank.folder / LOG).open("ab") as log:
+        with (bank.folder / LOG_PATH).open("ab") as log:
             log.write(b'{"type":"entity_cre')
         made = (await bank("create_backup"))["id"]
         await bank("graph_upsert_entity", name="Grace", entityType="person")
@@ -403,7 +406,7 @@ async def test_a_log_with_broken_lines_leaves_the_graph_as_it_is(tmp_path: Path)
         answer = await bank("restore_backup", backupId=made)
         assert bank.get("progress.md") == "old"
         assert "graph_not_restored" in [warning["code"] for warning in answer["warnings"]]
-        assert LOG in answer["skippedFiles"]
+        assert LOG_PATH in answer["skippedFiles"]
         found = await bank("graph_search", query="*")
         assert {entity["name"] for entity in found["entities"]} == {"Ada", "Grace"}
 
@@ -437,5 +440,5 @@ async def test_whatever_happened_since_a_restore_brings_every_file_back(
             assert answer["keptFiles"] == sorted(set(changed) - set(before))
             if changed:
                 copy = state_of(Path(answer["preRestoreBackupPath"]))
-                copy.pop(MANIFEST)
+                copy.pop(MANIFEST_NAME)
                 assert copy == changed

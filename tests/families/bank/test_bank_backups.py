@@ -6,37 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.times import iso, parsed
+from everkept.core.times import format_iso, parse_time
 from everkept.families.bank.bank_backups import (
-    Kept,
-    Manifest,
-    decoded,
+    BackupManifest,
+    FileChecksum,
+    decode_manifest,
+    format_backup_name,
+    format_partial_name,
     is_backup,
     is_partial,
-    name_at,
-    named_time,
-    partial_of,
+    parse_backup_time,
 )
 
 MILLISECONDS = st.integers(0, 4_000_000_000_000).map(lambda count: count * 1_000)
 
 
 def test_a_name_is_written_as_the_public_server_writes_it() -> None:
-    at = parsed("2026-02-13T10:30:00Z")
-    assert name_at(at) == "memory-bank-backup-2026-02-13T10-30-00-000Z"
+    at = parse_time("2026-02-13T10:30:00Z")
+    assert format_backup_name(at) == "memory-bank-backup-2026-02-13T10-30-00-000Z"
 
 
 @given(MILLISECONDS)
 def test_a_name_tells_its_time(at: int) -> None:
-    assert is_backup(name_at(at))
-    assert named_time(name_at(at)) == at
+    assert is_backup(format_backup_name(at))
+    assert parse_backup_time(format_backup_name(at)) == at
 
 
 @given(MILLISECONDS)
 def test_a_partial_one_is_no_backup(at: int) -> None:
-    assert is_partial(partial_of(name_at(at)))
-    assert not is_backup(partial_of(name_at(at)))
-    assert not is_partial(name_at(at))
+    assert is_partial(format_partial_name(format_backup_name(at)))
+    assert not is_backup(format_partial_name(format_backup_name(at)))
+    assert not is_partial(format_backup_name(at))
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_partial_one_is_no_backup(at: int) -> None:
     ],
 )
 def test_names_of_other_servers_tell_their_time_too(name: str, time: str | None) -> None:
-    found = named_time(name)
-    assert (iso(found) if found is not None else None) == time
+    found = parse_backup_time(name)
+    assert (format_iso(found) if found is not None else None) == time
 
 
 @given(
@@ -63,8 +63,10 @@ def test_names_of_other_servers_tell_their_time_too(name: str, time: str | None)
     st.dictionaries(st.from_regex(r"[b-zé]{1,9}x(/[d-k]{2,9})?", fullmatch=True), st.binary()),
 )
 def test_a_manifest_survives_the_way_there_and_back(at: int, files: dict[str, bytes]) -> None:
-    manifest = Manifest("/home/ada/bänk", at, {path: Kept.of(data) for path, data in files.items()})
-    assert decoded(manifest.encoded()) == manifest
+    manifest = BackupManifest(
+        "/home/ada/bänk", at, {path: FileChecksum.from_data(data) for path, data in files.items()}
+    )
+    assert decode_manifest(manifest.encode()) == manifest
     assert manifest.size == sum(map(len, files.values()))
 
 
@@ -96,10 +98,10 @@ WHOLE = {
 )
 def test_what_is_no_manifest_is_a_value_error_with_a_reason(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        decoded(damaged)
+        decode_manifest(damaged)
 
 
 @given(st.binary())
 def test_no_bytes_break_the_reading_of_a_manifest(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        decoded(data)
+        decode_manifest(data)

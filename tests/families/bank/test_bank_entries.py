@@ -1,38 +1,38 @@
 import pytest
 
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.families.bank.bank_entries import (
-    LABELS,
-    SIGNS,
+    CATEGORY_SIGNS,
+    ENTRY_TYPE_LABELS,
     Category,
     Decision,
     EntryType,
     ProgressEntry,
     Status,
-    Work,
-    clock_time,
-    decision_block,
-    entry_id,
-    long_date,
-    note_line,
-    numbered_decision_block,
-    progress_block,
-    progress_line,
-    session_note,
-    shown_user,
+    WorkItem,
+    build_entry_id,
+    format_clock_time,
+    format_decision_block,
+    format_long_date,
+    format_note_line,
+    format_numbered_decision,
+    format_progress_block,
+    format_progress_line,
+    format_session_note,
+    format_user,
 )
-from everkept.families.bank.markdown_sections import items, sections
+from everkept.families.bank.markdown_sections import list_items, list_sections
 
-AT = parsed("2026-02-13T10:30:00Z")
+AT = parse_time("2026-02-13T10:30:00Z")
 
 
 def test_a_line_of_progress() -> None:
-    work = Work("Feature Implementation", "Implemented user authentication module")
-    assert progress_line(AT, "Alice", work) == (
+    work = WorkItem("Feature Implementation", "Implemented user authentication module")
+    assert format_progress_line(AT, "Alice", work) == (
         "- [2026-02-13 10:30:00] [Alice] - Feature Implementation: "
         "Implemented user authentication module"
     )
-    assert note_line(AT, "Alice", work) == (
+    assert format_note_line(AT, "Alice", work) == (
         "- [10:30:00] [Alice] Feature Implementation: Implemented user authentication module"
     )
 
@@ -49,14 +49,14 @@ def test_a_line_of_progress() -> None:
 def test_file_and_status_stand_behind_the_text(
     filename: str | None, status: Status | None, end: str
 ) -> None:
-    work = Work("A", "text", filename, status)
-    assert progress_line(AT, "Alice", work).endswith(f"- A: text{end}")
-    assert note_line(AT, "Alice", work).endswith(f"A: text{end}")
+    work = WorkItem("A", "text", filename, status)
+    assert format_progress_line(AT, "Alice", work).endswith(f"- A: text{end}")
+    assert format_note_line(AT, "Alice", work).endswith(f"A: text{end}")
 
 
 def test_further_lines_are_indented_below_the_first() -> None:
-    work = Work("A\n## B", "one\n## two\n\n```\n- code", "x.md")
-    line = progress_line(AT, "Al\nice", work)
+    work = WorkItem("A\n## B", "one\n## two\n\n```\n- code", "x.md")
+    line = format_progress_line(AT, "Al\nice", work)
     assert line.splitlines() == [
         "- [2026-02-13 10:30:00] [Al ice] - A ## B: one (file: x.md)",
         "  ## two",
@@ -64,8 +64,8 @@ def test_further_lines_are_indented_below_the_first() -> None:
         "  ```",
         "  - code",
     ]
-    assert len(items(f"{line}\n- next")) == 2
-    assert [part.title for part in sections(f"{line}\n## After\n")] == ["After"]
+    assert len(list_items(f"{line}\n- next")) == 2
+    assert [part.title for part in list_sections(f"{line}\n## After\n")] == ["After"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_further_lines_are_indented_below_the_first() -> None:
     ],
 )
 def test_the_address_of_a_profile_becomes_a_link(name: str, shown: str) -> None:
-    assert shown_user(name) == shown
+    assert format_user(name) == shown
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_the_address_of_a_profile_becomes_a_link(name: str, shown: str) -> None:
     ],
 )
 def test_hours_are_those_of_a_clock(time: str, shown: str) -> None:
-    at = parsed(f"2026-12-01T{time}:00Z")
-    assert clock_time(at) == shown
-    assert long_date(at) == f"Dec 1, 2026, {shown}"
+    at = parse_time(f"2026-12-01T{time}:00Z")
+    assert format_clock_time(at) == shown
+    assert format_long_date(at) == f"Dec 1, 2026, {shown}"
 
 
 def test_notes_carry_the_sign_of_their_kind() -> None:
-    assert session_note(AT, "text") == "- [10:30 AM] text"
+    assert format_session_note(AT, "text") == "- [10:30 AM] text"
     signs: dict[Category, str] = {
         "observation": "\N{EYES}",
         "blocker": "\N{CONSTRUCTION SIGN}",
@@ -111,8 +111,11 @@ def test_notes_carry_the_sign_of_their_kind() -> None:
         "todo": "\N{CLIPBOARD}",
         "other": "\N{MEMO}",
     }
-    assert signs == SIGNS
-    assert session_note(AT, "text", SIGNS["blocker"]) == "- [10:30 AM] \N{CONSTRUCTION SIGN} text"
+    assert signs == CATEGORY_SIGNS
+    assert (
+        format_session_note(AT, "text", CATEGORY_SIGNS["blocker"])
+        == "- [10:30 AM] \N{CONSTRUCTION SIGN} text"
+    )
 
 
 def test_entries_carry_the_label_of_their_kind() -> None:
@@ -125,12 +128,12 @@ def test_entries_carry_the_label_of_their_kind() -> None:
         "chore": "\N{WRENCH} Chore",
         "other": "\N{MEMO} Other",
     }
-    assert labels == LABELS
+    assert labels == ENTRY_TYPE_LABELS
 
 
 def test_a_block_of_progress() -> None:
     entry = ProgressEntry("feature", "Login", "Some text.", ["a.py", "b`c.py"], ["auth", "web"])
-    assert progress_block(AT, "p_2026-02-13_x", entry) == (
+    assert format_progress_block(AT, "p_2026-02-13_x", entry) == (
         "### [Feb 13, 2026, 10:30 AM] \N{SPARKLES} Feature: Login\n"
         "<!-- ID: p_2026-02-13_x -->\n\n"
         "Some text.\n\n"
@@ -138,27 +141,27 @@ def test_a_block_of_progress() -> None:
         "**Tags:** `auth`, `web`\n\n"
         "---"
     )
-    bare = progress_block(AT, "p_2026-02-13_x", ProgressEntry("fix", "Typo"))
+    bare = format_progress_block(AT, "p_2026-02-13_x", ProgressEntry("fix", "Typo"))
     assert bare.splitlines()[1:] == ["<!-- ID: p_2026-02-13_x -->", "", "---"]
 
 
 def test_details_cannot_break_out_of_their_entry() -> None:
     entry = ProgressEntry("fix", "S\n## T", "## Heading\n\nUnder\n---\n\n```\nopen", ["f\n## g"])
-    block = progress_block(AT, "p_x", entry)
-    assert [part.level for part in sections(block)] == [3]
-    assert [part.title for part in sections(f"{block}\n\n## After\n")][-1] == "After"
+    block = format_progress_block(AT, "p_x", entry)
+    assert [part.level for part in list_sections(block)] == [3]
+    assert [part.title for part in list_sections(f"{block}\n\n## After\n")][-1] == "After"
 
 
 def test_ids_are_the_milliseconds_and_never_taken() -> None:
-    first = entry_id(AT)
+    first = build_entry_id(AT)
     assert first == f"p_2026-02-13_{_base36(AT // 1000)}"
-    second = entry_id(AT, f"### x\n<!-- ID: {first} -->\n")
+    second = build_entry_id(AT, f"### x\n<!-- ID: {first} -->\n")
     assert second == f"p_2026-02-13_{_base36(AT // 1000 + 1)}"
 
 
 def test_a_decision() -> None:
     decision = Decision("Use SQLite", "We need storage.", "SQLite it is.", ["Files", "Postgres"])
-    assert decision_block(AT, "Alice", decision) == (
+    assert format_decision_block(AT, "Alice", decision) == (
         "## Use SQLite\n"
         "- **Date:** 2026-02-13 10:30:00\n"
         "- **Author:** Alice\n"
@@ -171,14 +174,14 @@ def test_a_decision() -> None:
 
 def test_a_decision_of_several_lines_stays_one() -> None:
     decision = Decision("T\nU", "one\n## two", "d\n\n- x", ["a\n## b"])
-    block = decision_block(AT, "Alice", decision)
-    assert [part.title for part in sections(block)] == ["T U"]
-    assert len(items(block)) == 6
+    block = format_decision_block(AT, "Alice", decision)
+    assert [part.title for part in list_sections(block)] == ["T U"]
+    assert len(list_items(block)) == 6
 
 
 def test_a_decision_of_a_thinking_session() -> None:
     decision = Decision("T", "c", "d", ["a"])
-    assert numbered_decision_block(AT, 3, decision) == (
+    assert format_numbered_decision(AT, 3, decision) == (
         "## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n"
         "- **Alternatives:**\n  - a"
     )

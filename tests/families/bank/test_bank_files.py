@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from everkept.core.files import FileStore
 from everkept.errors import EtagMismatch, FileNotFound, Refused, StorageFull
 from everkept.families.bank.bank_files import (
+    compute_etag,
+    detect_encoding,
     edit,
-    etag_of,
-    file_names,
-    found_name,
-    marked_encoding,
+    find_name,
+    list_file_names,
     read,
-    settled_name,
-    text_or_none,
+    read_if_present,
+    settle_name,
     write,
 )
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.core_files import prepare
+from everkept.families.bank.core_files import prepare_core_files
 from everkept.values import replace
 from examples import examples
 from file_stores import CountingThreads, cancel_at_once
@@ -95,7 +95,7 @@ async def team(tmp_path: Path) -> AsyncIterator[Banking]:
     ],
 )
 async def test_the_tag_is_made_of_the_bytes(team: Banking, content: str, etag: str) -> None:
-    assert etag_of(content.encode()) == etag
+    assert compute_etag(content.encode()) == etag
     assert (await write(team.bank, "a.md", content)).etag == etag
     assert (await read(team.bank, "a.md")).etag == etag
 
@@ -105,9 +105,9 @@ async def test_a_file_is_written_only_over_the_one_that_was_read(team: Banking) 
     team.put("a.md", "edited by hand")
     with pytest.raises(EtagMismatch) as caught:
         await write(team.bank, "a.md", "two", first.etag)
-    assert caught.value.facts["currentEtag"] == etag_of(b"edited by hand")
+    assert caught.value.facts["currentEtag"] == compute_etag(b"edited by hand")
     assert team.get("a.md") == "edited by hand"
-    await write(team.bank, "a.md", "two", etag_of(b"edited by hand"))
+    await write(team.bank, "a.md", "two", compute_etag(b"edited by hand"))
     assert team.get("a.md") == "two"
 
 
@@ -137,7 +137,7 @@ async def test_an_old_name_is_read_and_gets_the_new_one_when_written(team: Banki
     team.put("activeContext.md", "old")
     assert (await read(team.bank, "active-context.md")).text == "old"
     assert (await read(team.bank, "activeContext.md")).name == "activeContext.md"
-    written = await write(team.bank, "activeContext.md", "new", etag_of(b"old"))
+    written = await write(team.bank, "activeContext.md", "new", compute_etag(b"old"))
     assert written.name == "active-context.md"
     assert team.names() == ["active-context.md"]
 
@@ -161,10 +161,10 @@ async def test_a_hand_made_name_is_kept_however_it_is_spelled(team: Banking) -> 
 
 
 async def test_new_names_are_settled_in_kebab_case(team: Banking) -> None:
-    assert await settled_name(team.bank, "myNotes.md") == "my-notes.md"
-    assert await found_name(team.bank, "myNotes.md") is None
+    assert await settle_name(team.bank, "myNotes.md") == "my-notes.md"
+    assert await find_name(team.bank, "myNotes.md") is None
     with pytest.raises(Refused):
-        await settled_name(team.bank, "pro\u200bgress.md")
+        await settle_name(team.bank, "pro\u200bgress.md")
 
 
 async def test_a_file_with_an_odd_name_can_still_be_read(team: Banking) -> None:
@@ -177,7 +177,7 @@ async def test_a_folder_and_hidden_files_are_no_files_of_the_bank(team: Banking)
     team.put(".hidden.md", "x")
     with pytest.raises(FileNotFound):
         await read(team.bank, "folder.md")
-    assert await file_names(team.bank) == []
+    assert await list_file_names(team.bank) == []
 
 
 async def test_an_edit_that_raises_leaves_every_file_as_it_was(team: Banking) -> None:
@@ -229,7 +229,7 @@ async def test_edits_at_the_same_time_lose_nothing(team: Banking) -> None:
 
 
 async def test_a_missing_file_is_no_text(team: Banking) -> None:
-    assert await text_or_none(team.bank, "a.md") is None
+    assert await read_if_present(team.bank, "a.md") is None
     with pytest.raises(FileNotFound):
         await read(team.bank, "a.md")
 
@@ -237,7 +237,7 @@ async def test_a_missing_file_is_no_text(team: Banking) -> None:
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200).filter(lambda data: b"\0" not in data))
 async def test_an_edit_keeps_what_it_does_not_touch(team: Banking, data: bytes) -> None:
-    assume(marked_encoding(data) is None)
+    assume(detect_encoding(data) is None)
     team.put("a.md", data)
     await edit(team.bank, {"a.md": lambda text: f"{text}added\r\n"})
     assert (team.folder / "a.md").read_bytes() == data + b"added\r\n"
@@ -290,7 +290,7 @@ async def test_a_link_makes_no_file_of_what_has_no_name_of_one(team: Banking, ta
             with pytest.raises(Refused) as caught:
                 await attempt
             assert f'is a link to "{target}", which is no file of the bank.' in str(caught.value)
-    assert await file_names(team.bank) == [n for n in [target] if n == "notes.txt"]
+    assert await list_file_names(team.bank) == [n for n in [target] if n == "notes.txt"]
     assert team.get(target) == "theirs"
 
 
@@ -327,5 +327,5 @@ async def test_a_locked_edit_is_one_call_into_a_thread(team: Banking) -> None:
     assert threads.calls == 1
     await write(team.bank, "b.md", "whole", written["b.md"].etag)
     assert threads.calls == 2
-    await prepare(team.bank)
+    await prepare_core_files(team.bank)
     assert threads.calls == 3

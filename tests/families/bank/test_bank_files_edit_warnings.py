@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everkept.errors import Refused
-from everkept.families.bank.bank_files import edit_warnings
+from everkept.families.bank.bank_files import find_edit_warnings
 from everkept.families.bank.progress_tools import ProgressTools
 from memory_bank import Banking, bank_in
 
@@ -54,4 +54,4 @@ async def test_every_tool_that_edits_says_so(bank: Banking) -> None:
 
 
 def test_a_sound_file_gives_no_warning() -> None:
-    assert edit_warnings({"a.md": "# A\n\n```\n## b\n```\n"}) == []
+    assert find_edit_warnings({"a.md": "# A\n\n```\n## b\n```\n"}) == []

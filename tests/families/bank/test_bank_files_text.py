@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import Refused
-from everkept.families.bank.bank_files import as_bytes, as_text, as_utf8, presentable
+from everkept.families.bank.bank_files import as_bytes, as_text, as_utf8, replace_undecoded
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.file_tools import FileTools
 from everkept.families.bank.progress_tools import ProgressTools
@@ -83,8 +83,8 @@ async def test_single_bytes_that_are_no_text_are_kept_and_shown_as_such(bank: Ba
     bank.put("active-context.md", b"## Ongoing Tasks\n\n- caf\xe9\n")
     for _ in range(2):  # the second time nothing changes
         result = await bank.result("update_tasks", add=["b"])
-        assert result.structured["tasks"] == ["caf\ufffd", "b"]
-        assert [warning["code"] for warning in result.structured["warnings"]] == ["not_utf8"]
+        assert result.facts["tasks"] == ["caf\ufffd", "b"]
+        assert [warning["code"] for warning in result.facts["warnings"]] == ["not_utf8"]
         assert "caf\ufffd" in result.text
     written = (bank.folder / "active-context.md").read_bytes()
     assert written == b"## Ongoing Tasks\n\n- caf\xe9\n- b\n"
@@ -93,5 +93,5 @@ async def test_single_bytes_that_are_no_text_are_kept_and_shown_as_such(bank: Ba
 @given(st.binary())
 def test_bytes_survive_the_way_through_text(data: bytes) -> None:
     assert as_bytes(as_text(data)) == data
-    presentable(as_text(data)).encode()
+    replace_undecoded(as_text(data)).encode()
     as_utf8(data)

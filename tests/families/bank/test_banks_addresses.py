@@ -9,7 +9,7 @@ import pytest
 from bank_backups import LineGraph
 from everkept.errors import InvalidInput, Refused
 from everkept.families.bank.backup_tools import BackupTools
-from everkept.families.bank.banks import Bank, Registered, resolved
+from everkept.families.bank.banks import Bank, StoreRegistration, resolve_address
 from everkept.families.bank.file_tools import FileTools
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.store_tools import StoreTools
@@ -29,15 +29,15 @@ START = str(Path.cwd() / "start")
     ],
 )
 def test_a_relative_path_begins_at_the_start(path: str, parts: tuple[str, ...]) -> None:
-    assert resolved(path, START) == str(Path.cwd().joinpath(*parts))
+    assert resolve_address(path, START) == str(Path.cwd().joinpath(*parts))
 
 
 def test_what_says_where_it_is_stays_as_it_is() -> None:
     absolute = str(Path.cwd() / "elsewhere")
-    assert resolved(absolute, START) == absolute
-    assert resolved("~/shop", START) == "~/shop"
-    assert resolved("ssh://ada@host/srv/shop", START) == "ssh://ada@host/srv/shop"
-    assert resolved("SSH://ada@host/srv/shop", None) == "ssh://ada@host/srv/shop"
+    assert resolve_address(absolute, START) == absolute
+    assert resolve_address("~/shop", START) == "~/shop"
+    assert resolve_address("ssh://ada@host/srv/shop", START) == "ssh://ada@host/srv/shop"
+    assert resolve_address("SSH://ada@host/srv/shop", None) == "ssh://ada@host/srv/shop"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_says_where_it_is_stays_as_it_is() -> None:
     ],
 )
 def test_a_start_on_another_machine_keeps_paths_there(path: str, address: str) -> None:
-    assert resolved(path, "ssh://ada@host:2222/srv/start") == address
+    assert resolve_address(path, "ssh://ada@host:2222/srv/start") == address
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_a_start_on_another_machine_keeps_paths_there(path: str, address: str) -
 )
 def test_an_address_that_is_none_is_quoted_as_it_was_given(path: str, said: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        resolved(path, START)
+        resolve_address(path, START)
     assert raised.value.message == said
 
 
 def test_a_relative_path_without_a_start_is_an_error() -> None:
     with pytest.raises(InvalidInput):
-        resolved("shop", None)
+        resolve_address("shop", None)
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Banking]:
         for folder in ("work", "private"):
             (tmp_path / folder / "memory-bank").mkdir(parents=True)
             (tmp_path / folder / "memory-bank" / "progress.md").write_text("x", encoding="utf-8")
-        work = Registered("work", str(tmp_path / "work"), "local", 1, 1)
+        work = StoreRegistration("work", str(tmp_path / "work"), "local", 1, 1)
         await banking.banks.registry.put(work)
-        far = Registered("far", "ssh://ada@example.org/srv/shop", "remote", 1, 1)
+        far = StoreRegistration("far", "ssh://ada@example.org/srv/shop", "remote", 1, 1)
         await banking.banks.registry.put(far)
         yield banking
 
@@ -141,7 +141,10 @@ async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
     assert "everkept register-store ID PATH" in (caught.value.hint or "")
     assert everything_in(tmp_path) == before
     assert served.session.bank is None
-    assert {store.store_id for store in await served.banks.registry.all()} == {"work", "far"}
+    assert {store.store_id for store in await served.banks.registry.list_stores()} == {
+        "work",
+        "far",
+    }
 
 
 async def test_a_client_from_elsewhere_uses_what_was_named_here_by_path_or_id(

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, Refused
 from everkept.families.bank.banks import (
-    candidates,
-    checked_name,
-    checked_new_name,
+    check_name,
+    check_new_name,
+    find_matching,
     find_present,
-    matching,
-    repeated,
-    written_name,
+    find_repeated,
+    list_candidates,
+    normalize_name,
 )
 from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
 
@@ -78,13 +78,13 @@ LOOK_ALIKES = {
 @pytest.mark.parametrize("name", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_a_name_that_is_no_file_of_the_bank_is_refused(name: str) -> None:
     with pytest.raises(Refused):
-        checked_name(name)
+        check_name(name)
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES.values(), ids=LOOK_ALIKES.keys())
 def test_no_new_file_gets_a_name_that_looks_like_another(name: str) -> None:
     with pytest.raises(Refused) as caught:
-        checked_new_name(name)
+        check_new_name(name)
     assert str(caught.value).isascii()
 
 
@@ -93,7 +93,7 @@ def test_no_new_file_gets_a_name_that_looks_like_another(name: str) -> None:
     ["notes.md", "my notes.md", "data.json", "README.md", "Größe.md", "план-api.md", "日本.md"],
 )
 def test_ordinary_names_are_fine_in_every_language(name: str) -> None:
-    assert checked_new_name(name) == name
+    assert check_new_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -109,33 +109,33 @@ def test_ordinary_names_are_fine_in_every_language(name: str) -> None:
     ],
 )
 def test_new_files_are_written_in_kebab_case(given_name: str, written: str) -> None:
-    assert written_name(given_name) == written
+    assert normalize_name(given_name) == written
 
 
 def test_every_old_name_leads_to_the_one_of_today() -> None:
-    assert [written_name(old) for old in LEGACY_NAMES.values()] == list(LEGACY_NAMES)
+    assert [normalize_name(old) for old in LEGACY_NAMES.values()] == list(LEGACY_NAMES)
 
 
 def test_of_two_names_of_a_core_file_the_one_of_today_wins() -> None:
     both = ["activeContext.md", "active-context.md"]
-    assert [matching(both, name) for name in both] == ["active-context.md"] * 2
-    assert matching(["activeContext.md"], "active-context.md") == "activeContext.md"
+    assert [find_matching(both, name) for name in both] == ["active-context.md"] * 2
+    assert find_matching(["activeContext.md"], "active-context.md") == "activeContext.md"
 
 
 def test_a_hand_made_name_is_found_in_any_case() -> None:
     there = ["README.md", "myNotes.md", "Gro\u0308\u00dfe.md"]
-    assert matching(there, "readme.md") == "README.md"
-    assert matching(there, "readMe.md") == "README.md"
-    assert matching(there, "my-notes.md") == "myNotes.md"
-    assert matching(there, "gr\u00f6\u00dfe.md") == "Gro\u0308\u00dfe.md"
-    assert matching(there, "other.md") is None
+    assert find_matching(there, "readme.md") == "README.md"
+    assert find_matching(there, "readMe.md") == "README.md"
+    assert find_matching(there, "my-notes.md") == "myNotes.md"
+    assert find_matching(there, "gr\u00f6\u00dfe.md") == "Gro\u0308\u00dfe.md"
+    assert find_matching(there, "other.md") is None
 
 
 def test_a_name_that_fits_two_files_must_be_given_exactly() -> None:
     there = ["README.md", "Readme.md"]
-    assert matching(there, "Readme.md") == "Readme.md"
+    assert find_matching(there, "Readme.md") == "Readme.md"
     with pytest.raises(InvalidInput):
-        matching(there, "readme.md")
+        find_matching(there, "readme.md")
     assert find_present(there, ["readme.md"]) == ["readme.md"]
 
 
@@ -143,34 +143,34 @@ def test_names_are_present_in_whatever_spelling() -> None:
     there = ["Progress.MD", "activeContext.md", "systemPatterns.md", "gro\u0308sse.md", "readMe.md"]
     wanted = [*CORE_FILES, "gr\u00f6sse.md", "read-me.md", "readme.md", "other.md"]
     found = find_present(there, wanted)
-    assert found == [name for name in wanted if matching(there, name) is not None]
+    assert found == [name for name in wanted if find_matching(there, name) is not None]
     assert set(wanted) - set(found) == {"product-context.md", "decision-log.md", "other.md"}
 
 
 def test_two_spellings_of_one_file_are_noticed() -> None:
-    assert repeated(["a.md", "b.md", "a.md"]) == ("a.md", "a.md")
-    assert repeated(["activeContext.md", "active-context.md"]) is not None
-    assert repeated(["README.md", "readme.md"]) is not None
-    assert repeated(["a.md", "b.md", "a.json"]) is None
+    assert find_repeated(["a.md", "b.md", "a.md"]) == ("a.md", "a.md")
+    assert find_repeated(["activeContext.md", "active-context.md"]) is not None
+    assert find_repeated(["README.md", "readme.md"]) is not None
+    assert find_repeated(["a.md", "b.md", "a.json"]) is None
 
 
 @given(st.text(max_size=12).map(lambda text: f"{text}.md"))
 def test_what_is_written_under_a_name_is_found_under_it(name: str) -> None:
     try:
-        checked_new_name(name)
+        check_new_name(name)
     except Refused:
         return
-    written = checked_name(written_name(name))
-    assert matching([written, "other.md", *CORE_FILES], name) == written
-    assert written_name(written) == written
-    assert written in candidates(name)
+    written = check_name(normalize_name(name))
+    assert find_matching([written, "other.md", *CORE_FILES], name) == written
+    assert normalize_name(written) == written
+    assert written in list_candidates(name)
 
 
 def test_a_message_shows_what_cannot_be_seen_in_a_name() -> None:
     turned = "a\u202edm.exe"
     for attempt in (
-        lambda: checked_name(turned),
-        lambda: matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD"),
+        lambda: check_name(turned),
+        lambda: find_matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD"),
     ):
         with pytest.raises(EverkeptError) as caught:
             attempt()

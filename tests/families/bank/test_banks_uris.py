@@ -1,7 +1,7 @@
 import pytest
 
 from everkept.errors import InvalidInput
-from everkept.families.bank.banks import path_in, uri_of
+from everkept.families.bank.banks import build_uri, parse_uri
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ from everkept.families.bank.banks import path_in, uri_of
     ],
 )
 def test_an_address_names_a_document(uri: str, path: str) -> None:
-    assert path_in(uri) == path
+    assert parse_uri(uri) == path
 
 
 @pytest.mark.parametrize("path", ["progress.md", "my notes ü#!%.md", "graph/graph.md", "a&b.json"])
 def test_each_document_has_an_address_that_leads_back(path: str) -> None:
-    assert path_in(uri_of(path)) == path
-    assert " " not in uri_of(path)
+    assert parse_uri(build_uri(path)) == path
+    assert " " not in build_uri(path)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_each_document_has_an_address_that_leads_back(path: str) -> None:
 )
 def test_no_address_leads_outside(rest: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid URI format"):
-        path_in(f"memory-bank://{rest}")
+        parse_uri(f"memory-bank://{rest}")

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
 from everkept.families.bank.context_budget import (
-    BY_USE,
-    Fitted,
-    cost,
-    fitting_digest,
-    fitting_files,
+    FILES_BY_USE,
+    FittedFiles,
+    count_answer_tokens,
+    fit_digest,
+    fit_files,
 )
-from everkept.families.bank.core_files import CurrentContext, Decided, Digest, digest_of
+from everkept.families.bank.core_files import CurrentContext, Digest, RecentDecision, build_digest
 from everkept.families.bank.model import CORE_FILES
 from examples import examples
 
 HISTORY = "# Project Progress\n\n## Done\n\n- Long ago\n\n## Update History\n\n"
 
 
-def bundle(fitted: Fitted) -> dict[str, Any]:
+def bundle(fitted: FittedFiles) -> dict[str, Any]:
     """As a tool answers, with a tag for whole files."""
     return {
         "bundle": {
@@ -37,9 +37,9 @@ def answer(digest: Digest, warnings: Sequence[str]) -> dict[str, Any]:
     return {"digest": digest, "metadata": {"warnings": list(warnings)}}
 
 
-def nothing_of(texts: Mapping[str, str]) -> Fitted:
-    named = ", ".join(name for name in BY_USE if name in texts)
-    return Fitted({}, frozenset(), [f"Left out for want of room: {named}."])
+def nothing_of(texts: Mapping[str, str]) -> FittedFiles:
+    named = ", ".join(name for name in FILES_BY_USE if name in texts)
+    return FittedFiles({}, frozenset(), [f"Left out for want of room: {named}."])
 
 
 line = st.one_of(
@@ -69,13 +69,13 @@ banks = st.dictionaries(st.sampled_from(CORE_FILES), file_text, min_size=1)
 @settings(max_examples=examples(150))
 @given(banks, st.integers(1, 1_500))
 def test_a_bundle_is_never_over_its_budget(texts: dict[str, str], budget: int) -> None:
-    if budget < (needed := cost(bundle(nothing_of(texts)))):
+    if budget < (needed := count_answer_tokens(bundle(nothing_of(texts)))):
         with pytest.raises(InvalidInput) as caught:
-            fitting_files(texts, bundle, budget)
+            fit_files(texts, bundle, budget)
         assert caught.value.facts["needed"] == needed
         return
-    fitted = fitting_files(texts, bundle, budget)
-    assert cost(bundle(fitted)) <= budget
+    fitted = fit_files(texts, bundle, budget)
+    assert count_answer_tokens(bundle(fitted)) <= budget
     for name, text in texts.items():
         named = any(name in warning for warning in fitted.warnings)
         assert (fitted.texts.get(name) == text and name not in fitted.cut) != named
@@ -84,19 +84,19 @@ def test_a_bundle_is_never_over_its_budget(texts: dict[str, str], budget: int) -
 @settings(max_examples=examples(150))
 @given(banks, st.integers(1, 800))
 def test_a_digest_is_never_over_its_budget(texts: dict[str, str], budget: int) -> None:
-    full = digest_of(texts, most_progress=10, most_decisions=5, with_patterns=True)
+    full = build_digest(texts, most_progress=10, most_decisions=5, with_patterns=True)
     try:
-        digest, warnings = fitting_digest(full, answer, budget)
+        digest, warnings = fit_digest(full, answer, budget)
     except InvalidInput:
         assert budget < 200  # there is always room for an answer that says what is left out
         return
-    assert cost(answer(digest, warnings)) <= budget
+    assert count_answer_tokens(answer(digest, warnings)) <= budget
     assert bool(warnings) == (digest != full)
 
 
 @given(banks)
 def test_with_room_for_all_nothing_is_cut(texts: dict[str, str]) -> None:
-    fitted = fitting_files(texts, bundle, 1_000_000)
+    fitted = fit_files(texts, bundle, 1_000_000)
     assert fitted.texts == texts
     assert not fitted.warnings
 
@@ -104,7 +104,7 @@ def test_with_room_for_all_nothing_is_cut(texts: dict[str, str]) -> None:
 def test_active_context_comes_before_the_others() -> None:
     text = "# Title\n\n" + "- some words of an entry\n" * 20
     texts: dict[str, str] = dict.fromkeys(CORE_FILES, text)
-    fitted = fitting_files(texts, bundle, 800)
+    fitted = fit_files(texts, bundle, 800)
     assert next(iter(fitted.texts)) == "active-context.md"
     assert "active-context.md" not in fitted.cut
     assert "progress.md" in fitted.cut
@@ -114,7 +114,7 @@ def test_progress_is_cut_between_entries_and_the_newest_stay() -> None:
     entries = [
         f"- [2026-02-{day:02} 10:00:00] [Ada] - Fix: Number {day}\n" for day in range(28, 0, -1)
     ]
-    fitted = fitting_files({"progress.md": HISTORY + "".join(entries)}, bundle, 400)
+    fitted = fit_files({"progress.md": HISTORY + "".join(entries)}, bundle, 400)
     shown = fitted.texts["progress.md"]
     count = shown.count("Fix:")
     assert 0 < count < len(entries)
@@ -126,14 +126,14 @@ def test_entries_of_both_formats_are_kept_whole() -> None:
     heading = "### [Feb 13, 2026, 10:30 AM] ✨ Feature: Login {n}"
     entry = f"{heading}\n\n**Affected files:**\n- `a`\n- `b`\n\n---\n\n"
     text = HISTORY + "".join(entry.format(n=n) for n in range(20))
-    shown = fitting_files({"progress.md": text}, bundle, 400).texts["progress.md"]
+    shown = fit_files({"progress.md": text}, bundle, 400).texts["progress.md"]
     assert 0 < shown.count("Login") < 20
     assert shown.count("- `b`") == shown.count("Login")
 
 
 def test_of_decisions_the_last_ones_stay_in_the_order_of_the_file() -> None:
     blocks = [f"## Decision about {n}\n\n- **Decision:** Yes to {n}.\n\n" for n in range(40)]
-    shown = fitting_files({"decision-log.md": "# Decision Log\n\n" + "".join(blocks)}, bundle, 400)
+    shown = fit_files({"decision-log.md": "# Decision Log\n\n" + "".join(blocks)}, bundle, 400)
     text = shown.texts["decision-log.md"]
     count = text.count("**Decision:**")
     assert 0 < count < 40
@@ -142,7 +142,7 @@ def test_of_decisions_the_last_ones_stay_in_the_order_of_the_file() -> None:
 
 def test_a_file_without_any_place_to_cut_is_left_out_and_named() -> None:
     texts = {"active-context.md": "x" * 50_000, "progress.md": "- short\n"}
-    fitted = fitting_files(texts, bundle, 200)
+    fitted = fit_files(texts, bundle, 200)
     assert fitted.texts == {"progress.md": "- short\n"}
     assert fitted.warnings == ["Left out for want of room: active-context.md."]
 
@@ -156,12 +156,12 @@ def test_one_long_file_takes_nothing_that_the_others_need() -> None:
         + "It sells books. " * 500
         + "\n\n## Goals\n\n- Sell\n",
     }
-    fitted = fitting_files(texts, bundle, 800)
+    fitted = fit_files(texts, bundle, 800)
     assert fitted.cut == {"active-context.md", "product-context.md"}
     assert "- Slow\n" in fitted.texts["active-context.md"]
     assert fitted.texts["product-context.md"].count("It sells books.") > 3
     assert "- Sell\n" in fitted.texts["product-context.md"]
-    assert cost(bundle(fitted)) > 700
+    assert count_answer_tokens(bundle(fitted)) > 700
 
 
 def test_a_digest_uses_most_of_its_budget() -> None:
@@ -169,19 +169,20 @@ def test_a_digest_uses_most_of_its_budget() -> None:
     full = Digest(
         current_context=CurrentContext(long, long, long),
         recent_progress=long,
-        recent_decisions=[Decided("Use it", "2026-02-13", "Because of many things. " * 10)] * 5,
+        recent_decisions=[RecentDecision("Use it", "2026-02-13", "Because of many things. " * 10)]
+        * 5,
     )
-    digest, _ = fitting_digest(full, answer, 300)
-    assert 240 < cost(answer(digest, [])) <= 300
+    digest, _ = fit_digest(full, answer, 300)
+    assert 240 < count_answer_tokens(answer(digest, [])) <= 300
     assert digest.current_context.tasks
     assert digest.current_context.issues
 
 
 def test_a_very_large_file_is_cut_as_well() -> None:
     entries = "".join(f"- [2026-02-14 08:00:00] entry {n}\n" for n in range(100_000))
-    fitted = fitting_files({"progress.md": HISTORY + entries}, bundle, 1_000)
+    fitted = fit_files({"progress.md": HISTORY + entries}, bundle, 1_000)
     assert "entry 0\n" in fitted.texts["progress.md"]
-    assert cost(bundle(fitted)) <= 1_000
+    assert count_answer_tokens(bundle(fitted)) <= 1_000
 
 
 def test_a_digest_gives_every_kind_its_turn() -> None:
@@ -191,11 +192,11 @@ def test_a_digest_gives_every_kind_its_turn() -> None:
         current_context=CurrentContext(many, many, many),
         also_unfinished=many,
         recent_progress=many,
-        recent_decisions=[Decided("Use it", "2026-02-13", "Because.")] * 5,
+        recent_decisions=[RecentDecision("Use it", "2026-02-13", "Because.")] * 5,
         system_patterns="patterns " * 500,
         graph_summary="graph",
     )
-    digest, [warning] = fitting_digest(full, answer, 1_000)
+    digest, [warning] = fit_digest(full, answer, 1_000)
     assert digest.project_state == "Beta."
     assert digest.current_context.tasks[:5] == many[:5]
     assert len(digest.current_context.tasks) >= len(digest.recent_progress) >= 5
@@ -206,6 +207,8 @@ def test_a_digest_gives_every_kind_its_turn() -> None:
 
 def test_a_budget_that_is_too_small_is_an_error_that_says_what_would_do() -> None:
     with pytest.raises(InvalidInput) as caught:
-        fitting_files({"progress.md": HISTORY}, bundle, 5)
+        fit_files({"progress.md": HISTORY}, bundle, 5)
     needed = caught.value.facts["needed"]
-    assert cost(bundle(fitting_files({"progress.md": HISTORY}, bundle, needed))) <= needed
+    assert (
+        count_answer_tokens(bundle(fit_files({"progress.md": HISTORY}, bundle, needed))) <= needed
+    )

@@ -7,9 +7,9 @@ import pytest
 
 from everkept.families.bank.core_files import (
     ensure_core_files,
+    find_name_warnings,
     migrate_names,
-    name_warnings,
-    prepare,
+    prepare_core_files,
 )
 from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
 from memory_bank import Banking, bank_in
@@ -36,7 +36,7 @@ async def test_a_second_time_nothing_happens(team: Banking) -> None:
 async def test_files_with_old_names_are_renamed_and_not_made_again(team: Banking) -> None:
     for old in LEGACY_NAMES.values():
         team.put(old, f"{old} of the team")
-    prepared = await prepare(team.bank)
+    prepared = await prepare_core_files(team.bank)
     assert prepared.created == ["progress.md"]
     assert prepared.renamed == list(LEGACY_NAMES.values())
     assert team.names() == sorted(CORE_FILES)
@@ -55,10 +55,10 @@ async def test_an_old_file_beside_the_new_one_is_left_alone(team: Banking) -> No
     migrated = await migrate_names(team.bank)
     assert (migrated.renamed, migrated.skipped) == ([], ["decisionLog.md"])
     assert (team.get("decisionLog.md"), team.get("decision-log.md")) == ("old", "new")
-    [warning] = name_warnings(team.names()) or []
+    [warning] = find_name_warnings(team.names()) or []
     assert warning.code == "two_names"
     assert "decisionLog.md" in warning.message
 
 
 def test_one_name_for_each_file_needs_no_warning() -> None:
-    assert name_warnings(CORE_FILES) is None
+    assert find_name_warnings(CORE_FILES) is None

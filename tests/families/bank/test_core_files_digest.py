@@ -5,12 +5,12 @@ import pytest
 from everkept.families.bank.core_files import (
     TEMPLATES,
     Digest,
-    digest_of,
-    limited,
-    moment_in,
-    recent_decisions,
-    recent_progress,
-    shortened,
+    build_digest,
+    limit_digest,
+    list_recent_decisions,
+    list_recent_progress,
+    parse_moment,
+    shorten_text,
 )
 
 ACTIVE = """\
@@ -128,7 +128,7 @@ It was never used.
 
 def digested(**texts: str) -> Digest:
     named = {name.replace("_", "-") + ".md": text for name, text in texts.items()}
-    return digest_of(named, most_progress=10, most_decisions=5, with_patterns=True)
+    return build_digest(named, most_progress=10, most_decisions=5, with_patterns=True)
 
 
 def test_the_lists_of_the_current_context_are_read() -> None:
@@ -158,7 +158,7 @@ def test_what_is_open_elsewhere_is_named_with_its_file() -> None:
 
 
 def test_progress_of_both_formats_is_shown_newest_first() -> None:
-    assert recent_progress(PROGRESS) == [
+    assert list_recent_progress(PROGRESS) == [
         "[2026-02-14 08:00:00] [Alice] - Fix: Typo",
         "[Feb 13, 2026, 10:30 AM] ✨ Feature: Login",
         "[2026-02-12 23:00:00] [Bob] - Test: More",
@@ -168,7 +168,7 @@ def test_progress_of_both_formats_is_shown_newest_first() -> None:
 def test_of_one_minute_the_upper_entry_is_the_newer_in_either_format() -> None:
     heading = "### [Feb 14, 2026, 8:00 AM] ✨ Feature: third"
     text = f"## Update History\n\n{heading}\n\n---\n\n- [2026-02-14 08:00:40] second\n"
-    assert recent_progress(text + "- [2026-02-14 08:00:50] first\n") == [
+    assert list_recent_progress(text + "- [2026-02-14 08:00:50] first\n") == [
         heading.removeprefix("### "),
         "[2026-02-14 08:00:40] second",
         "[2026-02-14 08:00:50] first",
@@ -199,19 +199,19 @@ def test_what_is_open_below_a_milestone_that_is_done_is_unfinished() -> None:
 
 def test_long_lists_are_limited_and_counted() -> None:
     text = "## Ongoing Tasks\n\n" + "".join(f"- t{n}\n" for n in range(70))
-    digest, more = limited(digested(active_context=text))
+    digest, more = limit_digest(digested(active_context=text))
     assert digest.current_context.tasks == [f"t{n}" for n in range(50)]
     assert more == ["tasks shows 50 of 70."]
-    assert limited(digested(active_context=ACTIVE)) == (digested(active_context=ACTIVE), [])
+    assert limit_digest(digested(active_context=ACTIVE)) == (digested(active_context=ACTIVE), [])
 
 
 def test_of_one_moment_the_upper_entry_is_the_newer() -> None:
     text = "## Update History\n\n- [2026-02-14] second\n- [2026-02-14] first\n"
-    assert recent_progress(text) == ["[2026-02-14] second", "[2026-02-14] first"]
+    assert list_recent_progress(text) == ["[2026-02-14] second", "[2026-02-14] first"]
 
 
 def test_decisions_are_shown_newest_first_and_templates_are_none() -> None:
-    found = recent_decisions(DECISIONS)
+    found = list_recent_decisions(DECISIONS)
     assert [(decision.title, decision.date, decision.summary) for decision in found] == [
         ("Drop the cache (2026-02-03)", "2026-02-03", "It was never used."),
         ("2. Use Python", "2026-02-02", "Python."),
@@ -220,11 +220,11 @@ def test_decisions_are_shown_newest_first_and_templates_are_none() -> None:
 
 
 def test_a_decision_of_a_title_alone_is_one() -> None:
-    assert [decision.title for decision in recent_decisions("## Use tabs\n")] == ["Use tabs"]
+    assert [decision.title for decision in list_recent_decisions("## Use tabs\n")] == ["Use tabs"]
 
 
 def test_a_new_bank_has_nothing_to_say() -> None:
-    digest = digest_of(TEMPLATES, most_progress=10, most_decisions=5, with_patterns=True)
+    digest = build_digest(TEMPLATES, most_progress=10, most_decisions=5, with_patterns=True)
     assert digest.current_context.tasks == []
     assert digest.current_context.issues == []
     assert digest.current_context.next_steps == []
@@ -237,7 +237,7 @@ def test_a_new_bank_has_nothing_to_say() -> None:
 
 def test_as_many_entries_are_given_as_are_asked_for() -> None:
     texts = {"progress.md": PROGRESS, "decision-log.md": DECISIONS}
-    digest = digest_of(texts, most_progress=1, most_decisions=2, with_patterns=False)
+    digest = build_digest(texts, most_progress=1, most_decisions=2, with_patterns=False)
     assert len(digest.recent_progress) == 1
     assert [decision.title for decision in digest.recent_decisions][1] == "2. Use Python"
 
@@ -250,24 +250,24 @@ def test_the_first_lines_of_the_patterns_are_shown() -> None:
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_line_ends_of_other_systems_do_not_matter(end: str) -> None:
     assert digested(active_context=ACTIVE.replace("\n", end)) == digested(active_context=ACTIVE)
-    assert recent_progress(PROGRESS.replace("\n", end)) == recent_progress(PROGRESS)
-    assert recent_decisions(DECISIONS.replace("\n", end)) == recent_decisions(DECISIONS)
+    assert list_recent_progress(PROGRESS.replace("\n", end)) == list_recent_progress(PROGRESS)
+    assert list_recent_decisions(DECISIONS.replace("\n", end)) == list_recent_decisions(DECISIONS)
 
 
 @pytest.mark.parametrize(
     "text", ["none", "[Feb 30, 2026, 1:00 AM]", "2026-13-01", "[Foo 1, 2026, 1:00 AM]"]
 )
 def test_what_is_no_date_is_no_moment(text: str) -> None:
-    assert moment_in(text) is None
+    assert parse_moment(text) is None
 
 
 def test_of_a_very_long_file_both_ends_are_read() -> None:
     entries = [f"- [2026-02-14 08:00:00] entry {n}\n" for n in range(40_000)]
-    kept = shortened("".join(entries))
+    kept = shorten_text("".join(entries))
     assert kept.startswith(entries[0])
     assert kept.endswith(entries[-1])
     assert len(kept) < len("".join(entries)) / 2
-    assert recent_progress(kept)[0].endswith("entry 0")
+    assert list_recent_progress(kept)[0].endswith("entry 0")
 
 
 NESTED = """\
@@ -281,7 +281,7 @@ NESTED = """\
 
 
 def test_labels_inside_an_item_belong_to_it() -> None:
-    (decision,) = recent_decisions(NESTED)
+    (decision,) = list_recent_decisions(NESTED)
     assert decision.date == "2026-02-13"
     assert decision.summary == "One is enough."
 
@@ -291,7 +291,7 @@ def test_labels_inside_an_item_belong_to_it() -> None:
     ["**Decision:** x", "- **Decision**: x", "* ** Decision : **:  x", "  **decision** x"],
 )
 def test_labels_are_read_in_every_form(line: str) -> None:
-    (decision,) = recent_decisions(f"## A title\n\n**Date:** 2026-01-02\n\n{line}\n")
+    (decision,) = list_recent_decisions(f"## A title\n\n**Date:** 2026-01-02\n\n{line}\n")
     assert (decision.date, decision.summary) == ("2026-01-02", "x")
 
 
@@ -313,7 +313,7 @@ ADVERSE = [
 @pytest.mark.parametrize("line", ADVERSE, ids=range(len(ADVERSE)))
 def test_a_long_line_is_read_whatever_it_holds(line: str) -> None:
     text = f"# Title\n\n## Ongoing Tasks\n\n{line}\n\n## Next Steps\n\n- go on\n"
-    found = digest_of(
+    found = build_digest(
         dict.fromkeys(TEMPLATES, text), most_progress=10, most_decisions=5, with_patterns=True
     )
     assert found.current_context.next_steps == ["go on"]
@@ -321,7 +321,7 @@ def test_a_long_line_is_read_whatever_it_holds(line: str) -> None:
 
 def test_a_long_line_at_the_beginning_is_no_front_matter() -> None:
     text = f"---\n{'a' * LONG}\n---\n\n## Next Steps\n\n- go on\n"
-    found = digest_of(
+    found = build_digest(
         {"active-context.md": text}, most_progress=1, most_decisions=1, with_patterns=False
     )
     assert found.current_context.next_steps == ["go on"]

@@ -3,13 +3,15 @@
 import pytest
 
 from everkept.families.bank.core_files import TEMPLATES, is_placeholder
-from everkept.families.bank.markdown_sections import sections
+from everkept.families.bank.markdown_sections import list_sections
 from everkept.families.bank.model import CORE_FILES
 
 
 def test_every_core_file_begins_with_the_headings_that_tools_look_for() -> None:
     assert set(TEMPLATES) == set(CORE_FILES)
-    headings = {name: [part.title for part in sections(text)] for name, text in TEMPLATES.items()}
+    headings = {
+        name: [part.title for part in list_sections(text)] for name, text in TEMPLATES.items()
+    }
     assert headings == {
         "product-context.md": [
             "Project Overview",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.context_text import token_count
+from everkept.core.context_text import count_tokens
 from everkept.errors import InvalidInput, NotFound, Unavailable
-from everkept.families.bank.bank_files import etag_of
+from everkept.families.bank.bank_files import compute_etag
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.core_files import ensure_core_files
 from everkept.families.bank.file_tools import FileTools
@@ -32,7 +32,7 @@ async def test_the_bundle_holds_every_core_file(bank: Banking) -> None:
     assert set(answer["bundle"]) == set(CORE_FILES)
     assert answer["bundle"]["progress.md"] == {
         "content": bank.get("progress.md"),
-        "etag": etag_of(bank.get("progress.md").encode()),
+        "etag": compute_etag(bank.get("progress.md").encode()),
     }
     metadata = answer["metadata"]
     assert (metadata["filesLoaded"], metadata["totalFiles"], metadata["warnings"]) == (5, 5, [])
@@ -60,14 +60,14 @@ async def test_an_answer_stays_inside_its_budget(bank: Banking, tool: str, budge
     for name in CORE_FILES:
         bank.put(name, bank.get(name) + "- [ ] One thing that is open\n" * 40)
     result = await bank.result(tool, maxTokens=budget)
-    assert token_count(result.text) <= budget
+    assert count_tokens(result.text) <= budget
     if tool == "get_context_bundle":
-        shown = result.structured["bundle"]
+        shown = result.facts["bundle"]
         # Who wrote a cut file back with its tag would lose the rest.
         assert all(
             ("etag" in file) == (file["content"] == bank.get(n)) for n, file in shown.items()
         )
-        assert result.structured["metadata"]["warnings"]
+        assert result.facts["metadata"]["warnings"]
     with pytest.raises(InvalidInput):
         await bank(tool, maxTokens=10)
 

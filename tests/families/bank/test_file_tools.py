@@ -19,12 +19,12 @@ from everkept.errors import (
     Refused,
     Unavailable,
 )
-from everkept.families.bank.bank_files import etag_of
-from everkept.families.bank.banks import Bank, Registered
-from everkept.families.bank.file_answers import CONTENT_LIMIT
+from everkept.families.bank.bank_files import compute_etag
+from everkept.families.bank.banks import Bank, StoreRegistration
+from everkept.families.bank.file_answers import MAX_CONTENT_BYTES
 from everkept.families.bank.file_tools import FileTools
 from everkept.families.bank.model import CORE_FILES, BankOptions
-from everkept.files.resolver import Files
+from everkept.files.resolver import FileStoreResolver
 from file_stores import CountingThreads, counted_calls
 from memory_bank import Banking, bank_in
 from ssh_servers import LOOPBACK, Keys, asyncssh_server
@@ -137,7 +137,7 @@ async def test_initializing_selects_the_bank_for_the_session(team: Banking, tmp_
 async def test_a_connection_without_state_is_told_what_to_pass(tmp_path: Path) -> None:
     async with bank_in(tmp_path, session=Session(stateful=False), made=False) as team:
         answer = await offer(team).result("initialize_memory_bank", path=".")
-        assert "storeId" in answer.structured["note"]
+        assert "storeId" in answer.facts["note"]
         assert answer.text.startswith(f"Memory Bank initialized at {team.folder}. ")
 
 
@@ -212,7 +212,7 @@ async def test_without_a_bank_the_error_says_where_one_was_expected(
 ) -> None:
     with pytest.raises(BankNotFound) as caught:
         await team(tool, **arguments)
-    envelope = caught.value.envelope()
+    envelope = caught.value.to_envelope()
     assert envelope["expectedPath"] == str(team.folder)
     assert "initialize_memory_bank" in envelope["suggestion"]
     is_whole = tool.startswith(("get_context", "batch"))
@@ -229,7 +229,7 @@ async def test_a_registered_store_can_be_named_with_each_call(
     bank: Banking, tool: str, arguments: dict[str, Any]
 ) -> None:
     other = bank.home / "other"
-    await bank.banks.registry.put(Registered("team", str(other), "local", 1, 1))
+    await bank.banks.registry.put(StoreRegistration("team", str(other), "local", 1, 1))
     with pytest.raises(BankNotFound) as caught:
         await bank(tool, storeId="team", **arguments)
     assert caught.value.facts["expectedPath"] == str(other / "memory-bank")
@@ -289,7 +289,11 @@ async def test_working_files_are_neither_listed_nor_reached(bank: Banking) -> No
 async def test_a_file_is_read_with_its_tag_or_bare(bank: Banking) -> None:
     bank.put("progress.md", "text\n")
     answer = await bank("read_memory_bank_file", filename="progress.md")
-    assert answer == {"content": "text\n", "etag": etag_of(b"text\n"), "filename": "progress.md"}
+    assert answer == {
+        "content": "text\n",
+        "etag": compute_etag(b"text\n"),
+        "filename": "progress.md",
+    }
     bare = await bank.text("read_memory_bank_file", filename="progress.md", includeEtag=False)
     assert bare == "text\n"
     bank.put("progress.md", "")
@@ -301,7 +305,7 @@ async def test_lines_of_a_file_come_with_the_tag_of_all_of_it(bank: Banking) -> 
     answer = await bank("read_memory_bank_file", filename="progress.md", startLine=2, endLine=3)
     assert answer == {
         "content": "b\nc\n",
-        "etag": etag_of(b"a\nb\nc\nd\n"),
+        "etag": compute_etag(b"a\nb\nc\nd\n"),
         "filename": "progress.md",
         "startLine": 2,
         "endLine": 3,
@@ -368,9 +372,12 @@ async def test_a_changed_file_is_not_overwritten(bank: Banking) -> None:
             content="mine",
             ifMatchEtag=read["etag"],
         )
-    envelope = caught.value.envelope()
+    envelope = caught.value.to_envelope()
     assert envelope["error"] == "ETAG_MISMATCH"
-    assert (envelope["expectedEtag"], envelope["currentEtag"]) == (read["etag"], etag_of(b"theirs"))
+    assert (envelope["expectedEtag"], envelope["currentEtag"]) == (
+        read["etag"],
+        compute_etag(b"theirs"),
+    )
     assert bank.get("progress.md") == "theirs"
     await bank("write_memory_bank_file", filename="progress.md", content="", ifMatchEtag="")
     assert bank.get("progress.md") == ""
@@ -379,7 +386,7 @@ async def test_a_changed_file_is_not_overwritten(bank: Banking) -> None:
 async def test_a_tag_for_a_missing_file_is_an_error(bank: Banking) -> None:
     with pytest.raises(FileNotFound) as caught:
         await bank("write_memory_bank_file", filename="new.md", content="x", ifMatchEtag="0" * 16)
-    assert caught.value.envelope()["error"] == "FILE_NOT_FOUND"
+    assert caught.value.to_envelope()["error"] == "FILE_NOT_FOUND"
     assert "new.md" not in bank.names()
 
 
@@ -394,10 +401,10 @@ async def test_a_secret_is_written_as_given_and_warned_about(bank: Banking) -> N
 
 
 async def test_content_that_is_too_long_is_refused_with_the_limit(bank: Banking) -> None:
-    content = "ä" * (CONTENT_LIMIT // 2 + 1)
+    content = "ä" * (MAX_CONTENT_BYTES // 2 + 1)
     with pytest.raises(InvalidInput) as caught:
         await bank("write_memory_bank_file", filename="big.md", content=content)
-    assert f"{CONTENT_LIMIT:,}" in str(caught.value)
+    assert f"{MAX_CONTENT_BYTES:,}" in str(caught.value)
     with pytest.raises(InvalidInput):
         await bank("batch_write_files", files=[{"filename": "big.md", "content": content}])
     assert "big.md" not in bank.names()
@@ -422,7 +429,7 @@ async def test_a_bank_on_another_machine_works_the_same(tmp_path: Path) -> None:
     there.mkdir()
     async with asyncssh_server(there, Keys.made_in(tmp_path / "keys")) as server:
         address = f"ssh://{server.user}@{LOOPBACK}:{server.port}/shop"
-        options, files = BankOptions(place=address), Files(server.options)
+        options, files = BankOptions(place=address), FileStoreResolver(server.options)
         async with bank_in(there / "shop", options=options, files=files, made=False) as team:
             offer(team)
             text = await team.text("initialize_memory_bank", path=".")
@@ -451,7 +458,7 @@ async def test_a_batch_counts_what_was_written(bank: Banking) -> None:
         {"filename": "c.md", "content": "c"},
     ]
     answer = await bank("batch_write_files", files=files, stopOnError=True)
-    assert answer["results"]["a.md"] == {"success": True, "etag": etag_of(b"a")}
+    assert answer["results"]["a.md"] == {"success": True, "etag": compute_etag(b"a")}
     assert answer["results"]["c.md"] == {
         "success": False,
         "error": "Skipped due to previous error",

@@ -9,9 +9,9 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError, InvalidInput, Refused, StoreBusy
-from everkept.families.bank.bank_files import etag_of
+from everkept.families.bank.bank_files import compute_etag
 from everkept.families.bank.file_answers import FileWrite
-from everkept.families.bank.file_tools import SKIPPED, read_batch, write_batch
+from everkept.families.bank.file_tools import SKIPPED_MESSAGE, read_batch, write_batch
 from everkept.values import replace
 from memory_bank import Banking, bank_in
 
@@ -28,7 +28,7 @@ async def test_each_file_that_cannot_be_read_says_why(team: Banking) -> None:
     names = ["a.md", "b.md", "../c.md", "a.md", "latin.md"]
     results, warnings = await read_batch(team.bank, names, with_etags=True)
     assert list(results) == ["a.md", "b.md", "../c.md", "latin.md"]
-    assert (results["a.md"].content, results["a.md"].etag) == ("text", etag_of(b"text"))
+    assert (results["a.md"].content, results["a.md"].etag) == ("text", compute_etag(b"text"))
     for name in ("b.md", "../c.md"):
         assert results[name].content == ""
         assert results[name].error
@@ -61,7 +61,7 @@ async def test_a_batch_says_which_files_were_written(team: Banking) -> None:
         "c.md": True,
     }
     assert results["myNotes.md"].filename == "my-notes.md"
-    assert results["c.md"].etag == etag_of(b"c")
+    assert results["c.md"].etag == compute_etag(b"c")
     assert team.names() == ["a.md", "c.md", "my-notes.md"]
     assert team.get("a.md") == "old"
 
@@ -70,7 +70,7 @@ async def test_the_rest_is_skipped_after_a_failure_if_asked(team: Banking) -> No
     files = [FileWrite("a.md", "a"), FileWrite("b.md", "b", "0" * 16), FileWrite("c.md", "c")]
     results = await write_batch(team.bank, files, stop_on_error=True)
     assert results["a.md"].success
-    assert results["c.md"].error == SKIPPED
+    assert results["c.md"].error == SKIPPED_MESSAGE
     assert team.names() == ["a.md"]
 
 
@@ -118,7 +118,7 @@ async def test_an_error_at_the_end_says_what_was_written(team: Banking) -> None:
 
 async def test_a_migrated_name_stays_with_its_file_in_a_batch(team: Banking) -> None:
     team.put("activeContext.md", "old")
-    files = [FileWrite("activeContext.md", "new", etag_of(b"old"))]
+    files = [FileWrite("activeContext.md", "new", compute_etag(b"old"))]
     results = await write_batch(team.bank, files, stop_on_error=False)
     assert results["activeContext.md"].filename == "active-context.md"
     assert team.names() == ["active-context.md"]

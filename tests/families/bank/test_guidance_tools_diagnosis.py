@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everkept.errors import BankNotFound, NotFound
-from everkept.families.bank.guidance_tools import CareTools, Surroundings
+from everkept.families.bank.guidance_tools import CareTools, RuntimeInfo
 from everkept.families.bank.model import CORE_FILES, MODES, BankOptions
 from memory_bank import Banking, bank_in
 
@@ -19,7 +19,7 @@ VARIABLES = ("PATH", "AWS_SECRET_ACCESS_KEY", "EVERKEPT_DATA_DIR", "EVERKEPT_CON
 @asynccontextmanager
 async def caring(home: Path, **more: Any) -> AsyncGenerator[Banking, None]:
     async with bank_in(home, **more) as banking:
-        surroundings = Surroundings("/somewhere", VARIABLES, "/started/here")
+        surroundings = RuntimeInfo("/somewhere", VARIABLES, "/started/here")
         banking.offer(CareTools(banking.banks, banking.clock, lambda: banking.tools, surroundings))
         yield banking
 
@@ -89,7 +89,7 @@ async def test_old_names_become_new_ones_and_pairs_are_reported(tmp_path: Path) 
             "Migration completed. 1 files migrated."
             " activeContext.md was left as it is: active-context.md exists."
         )
-        assert result.structured == {
+        assert result.facts == {
             "migrated": [{"from": "productContext.md", "to": "product-context.md"}],
             "skipped": [
                 {

@@ -6,10 +6,14 @@ import pytest
 from everkept.core.files import FileStore
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, Refused, Unavailable
-from everkept.families.bank.banks import Banks, Registry
-from everkept.families.bank.guidance_tools import ACTIVE_AGAIN, UPDATING, ModeTools
+from everkept.families.bank.banks import Banks, StoreRegistry
+from everkept.families.bank.guidance_tools import (
+    UPDATE_ENDED_MESSAGE,
+    UPDATE_STARTED_MESSAGE,
+    ModeTools,
+)
 from everkept.families.bank.model import BankOptions
-from everkept.files.resolver import Files
+from everkept.files.resolver import FileStoreResolver
 from memory_bank import Banking, bank_in
 
 RULES = "mode: debug\ninstructions:\n  general: [Look twice.]\n  umb: {trigger: '^sync$'}\n"
@@ -30,9 +34,9 @@ async def test_the_mode_is_code_until_another_is_chosen(bank: Banking) -> None:
     ]
     answer = await bank.result("switch_mode", mode="architect")
     assert answer.text.splitlines()[0] == "Successfully switched to mode architect."
-    assert answer.structured["mode"] == "architect"
-    assert answer.structured["tools"][0] == "log_decision"
-    assert answer.structured["instructions"]
+    assert answer.facts["mode"] == "architect"
+    assert answer.facts["tools"][0] == "log_decision"
+    assert answer.facts["instructions"]
     assert bank.session.mode == "architect"
     assert (await bank.text("switch_mode")).startswith(
         "Current mode: architect\nMemory Bank status: ACTIVE\nUMB mode active: No\n"
@@ -43,17 +47,17 @@ async def test_the_mode_is_code_until_another_is_chosen(bank: Banking) -> None:
 async def test_the_text_tells_what_to_do_and_with_which_tools(bank: Banking, tool: str) -> None:
     arguments = {"mode": "code"} if tool == "switch_mode" else {}
     answer = await bank.result(tool, **arguments)
-    for line in answer.structured["instructions"]:
+    for line in answer.facts["instructions"]:
         assert f"\n- {line}\n" in answer.text
     assert "\nTypical tools: track_progress, add_progress_entry, " in answer.text
     assert len(answer.text) < 800
 
 
 async def test_only_tools_that_are_offered_are_recommended(bank: Banking) -> None:
-    others = ModeTools(bank.banks).tools()
+    others = ModeTools(bank.banks).list_tools()
     bank.offer(ModeTools(bank.banks, lambda: others))
     answer = await bank.result("switch_mode", mode="architect")
-    assert answer.structured["tools"] == []
+    assert answer.facts["tools"] == []
     assert "Typical tools" not in answer.text
     assert "log_decision" not in answer.text
     assert "Design before code" in answer.text
@@ -81,21 +85,23 @@ async def test_the_mode_of_the_start_holds_and_no_bank_is_needed(tmp_path: Path)
 async def test_rules_of_the_project_are_told(bank: Banking) -> None:
     (bank.home / ".mcprules-debug").write_text(RULES, encoding="utf-8")
     answer = await bank.result("switch_mode", mode="debug")
-    assert answer.structured["instructions"] == ["Look twice."]
-    assert answer.structured["rulesFile"] == ".mcprules-debug"
+    assert answer.facts["instructions"] == ["Look twice."]
+    assert answer.facts["rulesFile"] == ".mcprules-debug"
     (bank.home / ".mcprules-debug").write_text("mode: ask", encoding="utf-8")
     answer = await bank.result("switch_mode", mode="debug")
-    assert "rulesFile" not in answer.structured
+    assert "rulesFile" not in answer.facts
     assert ".mcprules-debug is ignored" in answer.text
 
 
 async def test_an_update_of_the_bank_begins_and_ends(bank: Banking) -> None:
     started = await bank.result("process_umb_command", command="update memory bank, please")
-    assert started.text.startswith(f"{UPDATING}\nFiles to update: progress.md, active-context.md")
-    assert started.structured["umbActive"] is True
-    assert "progress.md" in started.structured["filesToUpdate"]
+    assert started.text.startswith(
+        f"{UPDATE_STARTED_MESSAGE}\nFiles to update: progress.md, active-context.md"
+    )
+    assert started.facts["umbActive"] is True
+    assert "progress.md" in started.facts["filesToUpdate"]
     assert "\nUMB mode active: Yes\n" in await bank.text("get_current_mode")
-    assert await bank.text("complete_umb") == ACTIVE_AGAIN
+    assert await bank.text("complete_umb") == UPDATE_ENDED_MESSAGE
     assert bank.session.updates_bank is False
     with pytest.raises(Refused):
         await bank("complete_umb")
@@ -137,10 +143,10 @@ async def test_errors_name_the_words_that_count(bank: Banking) -> None:
 
 async def test_switching_can_begin_and_end_an_update_too(bank: Banking) -> None:
     started = await bank.result("switch_mode", umb=True, mode="ask")
-    assert started.text.startswith(UPDATING)
-    assert "The mode stays code" in started.structured["note"]
+    assert started.text.startswith(UPDATE_STARTED_MESSAGE)
+    assert "The mode stays code" in started.facts["note"]
     assert bank.session.mode is None
-    assert await bank.text("switch_mode", umb=False) == ACTIVE_AGAIN
+    assert await bank.text("switch_mode", umb=False) == UPDATE_ENDED_MESSAGE
     with pytest.raises(InvalidInput):
         await bank("switch_mode", umb=True, umbCommand="no")
     with pytest.raises(InvalidInput):
@@ -154,13 +160,13 @@ async def test_a_connection_without_state_says_that_it_keeps_nothing(tmp_path: P
         banking.offer(ModeTools(banking.banks))
         switched = await banking.result("switch_mode", mode="ask")
         assert "keeps no state" in switched.text
-        assert switched.structured["mode"] == "ask"
+        assert switched.facts["mode"] == "ask"
         assert banking.session.mode is None
         started = await banking.result("process_umb_command", command="UMB")
-        assert "keeps no state" in started.structured["note"]
-        assert started.structured["umbActive"] is False
+        assert "keeps no state" in started.facts["note"]
+        assert started.facts["umbActive"] is False
         assert "complete_umb" not in started.text
-        assert started.structured["instructions"]
+        assert started.facts["instructions"]
         with pytest.raises(Refused):
             await banking("complete_umb")
 
@@ -173,17 +179,17 @@ async def test_sessions_do_not_share_their_mode(bank: Banking) -> None:
 
 @pytest.mark.parametrize("tool", ["get_current_mode", "switch_mode"])
 async def test_a_machine_that_is_off_leaves_the_built_in_rules(tmp_path: Path, tool: str) -> None:
-    class Off(Files):
-        async def at(self, address: str) -> FileStore:
+    class Off(FileStoreResolver):
+        async def open_folder(self, address: str) -> FileStore:
             raise Unavailable("The host is off.")
 
     async with bank_in(tmp_path) as banking:
         place = BankOptions(place="ssh://me@example.invalid/project")
-        banks = Banks(Off(), Registry(banking.library), place)
+        banks = Banks(Off(), StoreRegistry(banking.library), place)
         banking.offer(ModeTools(banks))
         answer = await banking.result(tool, **({"mode": "ask"} if tool == "switch_mode" else {}))
-    assert answer.structured["status"] == "INACTIVE"
-    assert answer.structured["instructions"]
-    (warned,) = answer.structured["warnings"]
+    assert answer.facts["status"] == "INACTIVE"
+    assert answer.facts["instructions"]
+    (warned,) = answer.facts["warnings"]
     assert warned["code"] == "bank_unreachable"
     assert "The host is off." in answer.text

@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everkept.families.bank.markdown_blocks import headings_of, lines_of, outline
+from everkept.families.bank.markdown_blocks import find_headings, parse_outline, split_lines
 
 PIECES = st.sampled_from(
     [
@@ -23,11 +23,11 @@ TEXTS = st.lists(PIECES, max_size=25).map("".join)
 @example("Title\n=====\n\nOther\n---\n")
 @example("---\nkey: value\n---\n# Title\n")
 def test_the_headings_of_a_text_are_those_of_its_outline(text: str) -> None:
-    assert headings_of(text) == outline(lines_of(text), whole=True).headings
+    assert find_headings(text) == parse_outline(split_lines(text), whole=True).headings
 
 
 @given(TEXTS)
 def test_line_feeds_and_carriage_returns_alone_end_a_line(text: str) -> None:
-    lines = lines_of(text)
+    lines = split_lines(text)
     assert lines == re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
     assert "".join(lines) == text

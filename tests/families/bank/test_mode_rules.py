@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from everkept.families.bank.mode_rules import LONGEST_FILE, RULES, rules_of, write_rules
+from everkept.families.bank.mode_rules import (
+    BUILT_IN_RULES,
+    MAX_FILE_BYTES,
+    read_rules,
+    write_rules,
+)
 from everkept.families.bank.model import CORE_FILES, MODES, Mode
 from memory_bank import Banking, bank_in
 
@@ -47,15 +52,15 @@ def put(bank: Banking, name: str, text: str | bytes) -> None:
 
 
 async def test_without_files_the_built_in_rules_hold(bank: Banking) -> None:
-    found = await rules_of(bank.bank, "debug")
-    assert found.rules == RULES["debug"]
+    found = await read_rules(bank.bank, "debug")
+    assert found.rules == BUILT_IN_RULES["debug"]
     assert found.warnings == []
-    assert (await rules_of(None, "ask")).rules == RULES["ask"]
+    assert (await read_rules(None, "ask")).rules == BUILT_IN_RULES["ask"]
 
 
 def test_built_in_rules_are_there_for_every_mode() -> None:
-    assert tuple(RULES) == MODES
-    for mode, rules in RULES.items():
+    assert tuple(BUILT_IN_RULES) == MODES
+    for mode, rules in BUILT_IN_RULES.items():
         assert rules.mode == mode
         assert set(rules.files_to_update) <= set(CORE_FILES)
         assert len(set(rules.general)) > 2
@@ -63,7 +68,7 @@ def test_built_in_rules_are_there_for_every_mode() -> None:
 
 async def test_a_projects_own_rules_are_read_from_yaml(bank: Banking) -> None:
     put(bank, ".mcprules-code", OWN)
-    found = await rules_of(bank.bank, "code")
+    found = await read_rules(bank.bank, "code")
     assert found.warnings == []
     assert found.rules.general == (
         "Write small functions.",
@@ -73,14 +78,14 @@ async def test_a_projects_own_rules_are_read_from_yaml(bank: Banking) -> None:
     assert found.rules.trigger == "\b(save|umb)\b"
     assert found.rules.umb == ("Save it.",)
     assert found.rules.files_to_update == ("progress.md",)
-    assert found.rules.files_to_read == RULES["code"].files_to_read
+    assert found.rules.files_to_read == BUILT_IN_RULES["code"].files_to_read
     assert found.rules.source == ".mcprules-code"
 
 
 async def test_a_projects_own_rules_are_read_from_json(bank: Banking) -> None:
     rules = {"mode": "ask", "instructions": {"general": ["Answer\tshortly."]}}
     put(bank, ".clinerules-ask", "\ufeff" + json.dumps(rules, indent="\t"))
-    found = await rules_of(bank.bank, "ask")
+    found = await read_rules(bank.bank, "ask")
     assert found.rules.general == ("Answer\tshortly.",)
     assert found.rules.source == ".clinerules-ask"
     assert found.rules.trigger is None
@@ -89,7 +94,7 @@ async def test_a_projects_own_rules_are_read_from_json(bank: Banking) -> None:
 async def test_the_newer_name_goes_before_the_older(bank: Banking) -> None:
     put(bank, ".mcprules-code", OWN)
     put(bank, ".clinerules-code", OWN.replace("small", "large"))
-    assert (await rules_of(bank.bank, "code")).rules.general[0] == "Write small functions."
+    assert (await read_rules(bank.bank, "code")).rules.general[0] == "Write small functions."
 
 
 @pytest.mark.parametrize(
@@ -123,19 +128,19 @@ async def test_the_newer_name_goes_before_the_older(bank: Banking) -> None:
         "mode: code\ninstructions:\n  general: [" + ", ".join(["x"] * 1_000) + "]\n",
         "mode: code\ninstructions:\n  general: [" + "x" * 6_000 + "]\n",
         b"\xff\xfe\x00",
-        b"x" * (LONGEST_FILE + 1),
+        b"x" * (MAX_FILE_BYTES + 1),
     ],
 )
 async def test_a_broken_file_is_passed_over_with_the_reason(
     bank: Banking, text: str | bytes
 ) -> None:
     put(bank, ".mcprules-code", text)
-    found = await rules_of(bank.bank, "code")
-    assert found.rules == RULES["code"]
+    found = await read_rules(bank.bank, "code")
+    assert found.rules == BUILT_IN_RULES["code"]
     assert [warned.code for warned in found.warnings] == ["rules_ignored"]
     assert found.warnings[0].message.startswith(".mcprules-code is ignored: ")
     put(bank, ".clinerules-code", OWN)
-    second = await rules_of(bank.bank, "code")
+    second = await read_rules(bank.bank, "code")
     assert second.rules.source == ".clinerules-code"
     assert len(second.warnings) == 1
 
@@ -155,7 +160,7 @@ async def test_a_file_that_is_passed_over_is_told_what_it_is(
     bank: Banking, text: str, said: str
 ) -> None:
     put(bank, ".clinerules-debug", text)
-    found = await rules_of(bank.bank, "debug")
+    found = await read_rules(bank.bank, "debug")
     assert [warned.message for warned in found.warnings] == [
         f".clinerules-debug is ignored: {said}"
     ]
@@ -165,7 +170,7 @@ async def test_a_pattern_that_cannot_be_used_is_replaced_by_the_built_in_one(
     bank: Banking,
 ) -> None:
     put(bank, ".mcprules-code", OWN.replace("(save|umb)", "(a+)+"))
-    found = await rules_of(bank.bank, "code")
+    found = await read_rules(bank.bank, "code")
     assert found.rules.trigger is None
     assert found.rules.general[0] == "Write small functions."
     assert [warned.code for warned in found.warnings] == ["trigger_ignored"]
@@ -179,8 +184,8 @@ async def test_rules_are_written_where_there_are_none_and_read_back(bank: Bankin
     assert (bank.home / ".mcprules-ask").read_bytes() == b"mine"
     written: tuple[Mode, ...] = ("architect", "code", "test")
     for mode in written:
-        found = await rules_of(bank.bank, mode)
-        built_in = RULES[mode]
+        found = await read_rules(bank.bank, mode)
+        built_in = BUILT_IN_RULES[mode]
         assert found.warnings == []
         assert found.rules.general == built_in.general
         assert found.rules.umb == built_in.umb
@@ -195,7 +200,7 @@ async def test_what_yaml_has_other_types_for_is_text_as_it_was_written(bank: Ban
         ".mcprules-code",
         "mode: code\ninstructions:\n  general: [yes, 0x1F, 2026-01-01, 1_000, ~, Done:, 7]\n",
     )
-    found = await rules_of(bank.bank, "code")
+    found = await read_rules(bank.bank, "code")
     assert found.rules.general == ("yes", "0x1F", "2026-01-01", "1_000", "Done:", "7")
 
 
@@ -204,6 +209,6 @@ async def test_a_rule_file_that_may_not_be_read_is_passed_over(bank: Banking, na
     outside = bank.home.parent / "outside"
     outside.write_text(OWN, encoding="utf-8")
     (bank.home / name).symlink_to(outside)
-    found = await rules_of(bank.bank, "code")
-    assert found.rules == RULES["code"]
+    found = await read_rules(bank.bank, "code")
+    assert found.rules == BUILT_IN_RULES["code"]
     assert [warned.code for warned in found.warnings] == ["rules_ignored"]

@@ -1,10 +1,10 @@
 import pytest
 
 from everkept.families.bank.mode_rules import (
-    LONGEST_PATTERN,
+    MAX_PATTERN_CHARACTERS,
     BadTrigger,
-    asks_for_update,
-    compiled,
+    compile_trigger,
+    is_update_command,
 )
 
 
@@ -12,12 +12,12 @@ from everkept.families.bank.mode_rules import (
     "command", ["UMB", "umb", " Umb! ", "Update Memory Bank", "please update  memory\nbank now"]
 )
 def test_the_words_for_it_are_heard(command: str) -> None:
-    assert asks_for_update(command, None)
+    assert is_update_command(command, None)
 
 
 @pytest.mark.parametrize("command", ["number", "thumb", "umbrella", "update the bank", ""])
 def test_other_words_are_not(command: str) -> None:
-    assert not asks_for_update(command, None)
+    assert not is_update_command(command, None)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_other_words_are_not(command: str) -> None:
     ],
 )
 def test_a_project_may_have_a_pattern_of_its_own(pattern: str, command: str) -> None:
-    assert asks_for_update(command, pattern)
-    assert not asks_for_update("thumb", pattern)
+    assert is_update_command(command, pattern)
+    assert not is_update_command("thumb", pattern)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_project_may_have_a_pattern_of_its_own(pattern: str, command: str) -> 
         "(",
         "[a",
         r"(?<name>x)",
-        "x" * (LONGEST_PATTERN + 1),
+        "x" * (MAX_PATTERN_CHARACTERS + 1),
         "(a+)+$",
         "(a*)*b",
         "(a|a)*b",
@@ -75,12 +75,12 @@ def test_a_project_may_have_a_pattern_of_its_own(pattern: str, command: str) -> 
 )
 def test_a_pattern_that_is_none_or_may_never_end_is_refused(pattern: str) -> None:
     with pytest.raises(BadTrigger):
-        compiled(pattern)
+        compile_trigger(pattern)
 
 
 def test_a_long_command_is_read_in_part_by_a_pattern_of_a_project() -> None:
-    assert not asks_for_update("a" * 5_000 + "b", "b$")
+    assert not is_update_command("a" * 5_000 + "b", "b$")
 
 
 def test_no_pattern_that_is_taken_needs_long_for_a_command() -> None:
-    assert not asks_for_update("a " * 5_000, r"a\s*" * 45 + "b")
+    assert not is_update_command("a " * 5_000, r"a\s*" * 45 + "b")

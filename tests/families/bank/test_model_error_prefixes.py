@@ -7,13 +7,13 @@ from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput
-from everkept.settings import load
+from everkept.settings import read_settings
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> App:
     flags = {"data_dir": tmp_path / "data", "path": tmp_path, "toolsets": "bank"}
-    return App(load(flags | {"bank_extras": True}, {}), library=MemoryLibrary())
+    return App(read_settings(flags | {"bank_extras": True}, {}), library=MemoryLibrary())
 
 
 async def said(app: App, tool: str, **arguments: Any) -> str:

@@ -2,14 +2,14 @@ import pytest
 
 from everkept.families.bank import toolset
 from everkept.families.bank.model import (
-    ALWAYS,
+    ALWAYS_OFFERED,
     MODE_TOOLS,
     MODES,
-    TOOLS,
+    TOOL_NAMES,
     BankOptions,
     Mode,
-    mode_of,
-    tools_of,
+    get_mode,
+    get_tool_names,
 )
 
 
@@ -24,7 +24,7 @@ from everkept.families.bank.model import (
     ],
 )
 def test_each_mode_offers_its_key_tools(mode: Mode, tools: set[str]) -> None:
-    assert tools <= tools_of(mode)
+    assert tools <= get_tool_names(mode)
 
 
 def test_reading_choosing_a_store_and_another_mode_are_always_possible() -> None:
@@ -36,27 +36,29 @@ def test_reading_choosing_a_store_and_another_mode_are_always_possible() -> None
             "switch_mode",
             "complete_umb",
             "select_store",
-        } <= tools_of(mode)
-        assert not ALWAYS & set(MODE_TOOLS[mode])
+        } <= get_tool_names(mode)
+        assert not ALWAYS_OFFERED & set(MODE_TOOLS[mode])
         assert len(set(MODE_TOOLS[mode])) == len(MODE_TOOLS[mode])
 
 
 def test_every_mode_leaves_something_out_and_no_two_are_alike() -> None:
-    offered = [tools_of(mode) for mode in MODES]
+    offered = [get_tool_names(mode) for mode in MODES]
     assert len(set(offered)) == len(MODES)
-    assert all(tools < TOOLS for tools in offered)
-    assert not {"log_decision", "graph_compact", "graph_delete_entity"} & tools_of("code")
+    assert all(tools < TOOL_NAMES for tools in offered)
+    assert not {"log_decision", "graph_compact", "graph_delete_entity"} & get_tool_names("code")
 
 
 def test_asking_does_not_write_files() -> None:
-    assert not {"write_memory_bank_file", "graph_delete_entity", "restore_backup"} & tools_of("ask")
+    assert not {"write_memory_bank_file", "graph_delete_entity", "restore_backup"} & get_tool_names(
+        "ask"
+    )
 
 
 def test_what_the_session_chose_goes_before_the_option() -> None:
     options = BankOptions(None, mode="test")
-    assert mode_of("ask", options) == "ask"
-    assert mode_of(None, options) == "test"
-    assert mode_of("unknown", BankOptions(None)) == "code"
+    assert get_mode("ask", options) == "ask"
+    assert get_mode(None, options) == "test"
+    assert get_mode("unknown", BankOptions(None)) == "code"
 
 
 def test_every_tool_of_the_bank_has_its_mode() -> None:
@@ -67,4 +69,4 @@ def test_every_tool_of_the_bank_has_its_mode() -> None:
         for name, attribute in vars(kind).items()
         if hasattr(attribute, "__tool__")
     }
-    assert tools == TOOLS
+    assert tools == TOOL_NAMES

@@ -7,14 +7,14 @@ import anyio
 import pytest
 
 from assistant import Time
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.progress_tools import ProgressTools
 from memory_bank import Banking, bank_in
 
 SECOND = 1_000_000
-AT = parsed("2026-02-13T10:30:00Z")
+AT = parse_time("2026-02-13T10:30:00Z")
 CONTEXT = (
     "# Current Context\n\n## Ongoing Tasks\n\n- [Task 1]\n\n## Known Issues\n\n- [Issue 1]\n\n"
     "## Next Steps\n\n- [Step 1]\n\n## Current Session Notes\n\n- [Note 1]\n"
@@ -100,7 +100,7 @@ async def test_an_entry_with_details_is_put_under_the_history(filled: Banking) -
 async def test_lists_of_the_context_are_replaced_and_cleared(filled: Banking) -> None:
     answer = await filled.result("update_active_context", tasks=["a", "b"], nextSteps=[])
     assert answer.text == "Active context updated successfully"
-    assert answer.structured["updated"] == ["Ongoing Tasks", "Next Steps"]
+    assert answer.facts["updated"] == ["Ongoing Tasks", "Next Steps"]
     expected = CONTEXT.replace("- [Task 1]", "- a\n- b").replace("\n- [Step 1]\n", "")
     assert filled.get("active-context.md") == expected
 
@@ -222,7 +222,7 @@ async def test_without_a_bank_nothing_is_made(
 async def test_a_secret_is_written_as_given_with_a_warning(filled: Banking) -> None:
     secret = "password=hunter2hunter2"
     answer = await filled.result("track_progress", action="a", description=secret)
-    assert [warned["code"] for warned in answer.structured["warnings"]] == ["secret_in_file"]
+    assert [warned["code"] for warned in answer.facts["warnings"]] == ["secret_in_file"]
     assert "Warning:" in answer.text
     assert secret in filled.get("progress.md")
     noted = await filled("add_session_note", note=secret)

@@ -11,8 +11,8 @@ from bank_search import Searched, searched_in
 from everkept.core.files import FileInfo
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Banks
-from everkept.families.bank.model import SECTION
-from everkept.families.bank.search_tools import MOST_SECTIONS
+from everkept.families.bank.model import SECTION_KIND
+from everkept.families.bank.search_tools import MAX_SECTIONS
 from file_stores import CountingThreads, counted_calls
 
 ACTIVE = "# Current Context\n\n## Ongoing Tasks\n\n- Repair the LOGIN form\n"
@@ -126,8 +126,8 @@ class Tired:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def at(self, address: str) -> "Tired":
-        return Tired(await self._inner.at(address))
+    async def open_folder(self, address: str) -> "Tired":
+        return Tired(await self._inner.open_folder(address))
 
     async def read(self, path: str) -> bytes:
         if path == "progress.md":
@@ -191,7 +191,7 @@ async def test_sections_are_as_few_as_results_may_be(searched: Searched) -> None
     for i in range(9):
         searched.at.put(f"note-{i}.md", f"Notes about signing in, number {i}.\n")
     query = "signing about number"
-    assert len((await searched(query))["sections"]) == MOST_SECTIONS
+    assert len((await searched(query))["sections"]) == MAX_SECTIONS
     assert len((await searched(query, maxResults=2))["sections"]) == 2
 
 
@@ -208,10 +208,10 @@ async def test_lines_below_an_entry_are_reported_under_their_own_heading(
 
 async def test_what_waits_for_its_vector_is_a_warning(searched: Searched) -> None:
     class Sleepy(PromptIndexing):
-        async def settled(self, within: float | None = None) -> bool:
+        async def wait_until_settled(self, within: float | None = None) -> bool:
             return False
 
-    slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION,)))
+    slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION_KIND,)))
     answer = await slow.at("search_memory_bank", query="signing in")
     assert answer["metadata"]["warnings"] == [
         "4 sections wait for their vectors, and until then words alone find them."
@@ -228,16 +228,16 @@ class Counted(Tired):
         super().__init__(inner)
         self._asked = asked
 
-    async def at(self, address: str) -> "Counted":
-        return Counted(await self._inner.at(address), self._asked)
+    async def open_folder(self, address: str) -> "Counted":
+        return Counted(await self._inner.open_folder(address), self._asked)
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         self._asked.append("list")
         return await self._inner.list(folder)
 
-    async def info(self, path: str = "") -> FileInfo | None:
+    async def read_info(self, path: str = "") -> FileInfo | None:
         self._asked.append(f"info {path}".strip())
-        return await self._inner.info(path)
+        return await self._inner.read_info(path)
 
     async def read(self, path: str) -> bytes:
         self._asked.append(f"read {path}")

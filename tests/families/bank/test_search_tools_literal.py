@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.bank import search_tools
-from everkept.families.bank.markdown_sections import lines_of
-from everkept.families.bank.search_tools import MOST_CONTENT, Needle, found_lines
+from everkept.families.bank.markdown_sections import split_lines
+from everkept.families.bank.search_tools import MAX_CONTENT_CHARACTERS, Needle, find_lines
 
 TEXT = "First line\nSecond LINE here\n\nlast line"
 
@@ -12,11 +12,11 @@ TEXT = "First line\nSecond LINE here\n\nlast line"
 def lines(text: str | bytes, query: str, *, case_sensitive: bool = False) -> list[int]:
     data = text.encode() if isinstance(text, str) else text
     needle = Needle(query, case_sensitive=case_sensitive)
-    return [found.line for found in found_lines(data, needle, 1_000)]
+    return [found.line for found in find_lines(data, needle, 1_000)]
 
 
 def test_lines_come_trimmed_with_those_around_them() -> None:
-    (found,) = found_lines(
+    (found,) = find_lines(
         b"before\r\n   the match  \r\nafter\r\n", Needle("match", case_sensitive=True), 9
     )
     assert (found.line, found.content) == (2, "the match")
@@ -73,17 +73,17 @@ def test_old_line_ends_count() -> None:
 
 
 def test_no_more_lines_are_given_than_asked_for() -> None:
-    found = list(found_lines(b"x\n" * 100, Needle("x", case_sensitive=True), 3))
+    found = list(find_lines(b"x\n" * 100, Needle("x", case_sensitive=True), 3))
     assert [each.line for each in found] == [1, 2, 3]
 
 
 def test_a_long_line_is_shown_around_the_match() -> None:
     data = ("a" * 5_000 + "NEEDLE" + "b" * 5_000).encode()
-    (found,) = found_lines(data, Needle("needle", case_sensitive=False), 9)
+    (found,) = find_lines(data, Needle("needle", case_sensitive=False), 9)
     assert "NEEDLE" in found.content
     assert found.content.startswith("…")
     assert found.content.endswith("…")
-    assert len(found.content) <= MOST_CONTENT + 2
+    assert len(found.content) <= MAX_CONTENT_CHARACTERS + 2
 
 
 @given(
@@ -94,10 +94,10 @@ def test_a_long_line_is_shown_around_the_match() -> None:
 def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None:
     data = "\n".join(texts).encode()
     needle = Needle(query, case_sensitive=False)
-    whole = list(found_lines(data, needle, 1_000))
+    whole = list(find_lines(data, needle, 1_000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_tools, "BLOCK", block)
-        assert list(found_lines(data, needle, 1_000)) == whole
+        patch.setattr(search_tools, "BLOCK_BYTES", block)
+        assert list(find_lines(data, needle, 1_000)) == whole
 
 
 @given(
@@ -105,7 +105,7 @@ def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None
     st.text(alphabet="ab\n", min_size=1, max_size=4).map(str.strip).filter(bool),
 )
 def test_lines_are_counted_as_everywhere_in_a_bank(text: str, query: str) -> None:
-    told = ["".join(lines_of(text)[at:]) for at in range(len(lines_of(text)))]
+    told = ["".join(split_lines(text)[at:]) for at in range(len(split_lines(text)))]
     plain = [rest.replace("\r\n", "\n").replace("\r", "\n") for rest in told]
     expected = [
         number
@@ -116,8 +116,8 @@ def test_lines_are_counted_as_everywhere_in_a_bank(text: str, query: str) -> Non
 
 
 def test_a_text_over_several_lines_is_shown_by_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_tools, "BLOCK", 1)
+    monkeypatch.setattr(search_tools, "BLOCK_BYTES", 1)
     data = b"above\r\n  one TWO\r\nthree\r\nbelow\r\n"
-    (found,) = found_lines(data, Needle("two\nthree\nbel", case_sensitive=False), 9)
+    (found,) = find_lines(data, Needle("two\nthree\nbel", case_sensitive=False), 9)
     assert (found.line, found.content) == (2, "one TWO")
     assert found.context == "above\n  one TWO\nthree"

@@ -7,15 +7,15 @@ import pytest
 
 from bank_search import Searched, searched_in
 from everkept.core.ports import Library
-from everkept.core.records import Batch, Change, Delete, Update, Where
-from everkept.core.times import iso
+from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
+from everkept.core.times import format_iso
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Unavailable
 from everkept.families.bank import section_records
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.core_files import TEMPLATES
-from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
-from everkept.families.bank.section_index import ROWS
+from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE_KIND, SECTION_KIND, BankOptions
+from everkept.families.bank.section_index import ROWS_PER_COMMIT
 from memory_bank import bank_in
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -28,7 +28,7 @@ async def searched(library: Library, tmp_path: Path) -> AsyncIterator[Searched]:
 
 
 async def changes(searched: Searched) -> list[Change]:
-    return await (await searched.store()).changes(limit=10_000)
+    return await (await searched.store()).read_changes(limit=10_000)
 
 
 async def texts(searched: Searched) -> list[str]:
@@ -44,7 +44,7 @@ async def test_sections_become_records(searched: Searched) -> None:
     assert first.name == "progress.md: P > Log"
     assert first.type == "progress.md"
     assert first.text == "## Log\n\n- [2026-02-13 10:30:00] [A] - Fix: x\n"
-    assert iso(first.at) == "2026-02-13T10:30:00.000Z"
+    assert format_iso(first.effective_at) == "2026-02-13T10:30:00.000Z"
     assert first.facets == {"file": "progress.md", "heading": "P > Log"}
     assert first.session is None
     assert ((first.position or 0) + 1) == second.position
@@ -114,25 +114,25 @@ async def test_a_secret_is_kept_out_and_the_file_stays_as_it_is(searched: Search
 
 
 async def test_a_long_file_is_written_little_by_little(searched: Searched) -> None:
-    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(3 * ROWS)))
-    for i in range(2 * ROWS):
+    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(3 * ROWS_PER_COMMIT)))
+    for i in range(2 * ROWS_PER_COMMIT):
         searched.at.put(f"small-{i:03}.md", "text")
     await searched.sync()
     sizes = [len(change.edits) for change in await changes(searched)]
-    assert max(sizes) <= ROWS + 1
+    assert max(sizes) <= ROWS_PER_COMMIT + 1
     assert len(sizes) < 12
-    assert len(await searched.records()) == 5 * ROWS
+    assert len(await searched.records()) == 5 * ROWS_PER_COMMIT
     for path in searched.at.folder.glob("small-*"):
         path.unlink()
     await searched.sync()
-    assert len(await searched.records()) == 3 * ROWS
+    assert len(await searched.records()) == 3 * ROWS_PER_COMMIT
 
 
 async def test_several_banks_share_a_project(tmp_path: Path) -> None:
     async with searched_in(tmp_path) as one, bank_in(tmp_path, library=one.at.library) as other:
         one.at.put("a.md", "ours")
         other.folder = tmp_path / "second"
-        other.bank = await other.banks.at(str(other.folder))
+        other.bank = await other.banks.open_at(str(other.folder))
         other.put("a.md", "theirs")
         two = Searched(other)
         await one.sync()
@@ -142,7 +142,7 @@ async def test_several_banks_share_a_project(tmp_path: Path) -> None:
 
 
 async def test_two_processes_do_not_fight(searched: Searched) -> None:
-    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(2 * ROWS)))
+    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(2 * ROWS_PER_COMMIT)))
     searched.at.put("b.md", "text")
     seen: list[Batch] = []
 
@@ -154,11 +154,11 @@ async def test_two_processes_do_not_fight(searched: Searched) -> None:
     synced = await Searched(searched.at, watched=others_do_the_same).sync()
     assert synced.waiting == []
     found = await texts(searched)
-    assert len(found) == len(set(found)) == 2 * ROWS + 1
+    assert len(found) == len(set(found)) == 2 * ROWS_PER_COMMIT + 1
 
 
 async def test_a_crash_between_two_commits_is_made_good(searched: Searched) -> None:
-    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(2 * ROWS)))
+    searched.at.put("a.md", "".join(f"# H{i}\n\ntext {i}\n\n" for i in range(2 * ROWS_PER_COMMIT)))
     left = iter((True, False))
 
     async def crash_at_the_second(_: Batch) -> None:
@@ -167,14 +167,14 @@ async def test_a_crash_between_two_commits_is_made_good(searched: Searched) -> N
 
     with pytest.raises(RuntimeError):
         await Searched(searched.at, watched=crash_at_the_second).sync()
-    assert len(await searched.records()) == ROWS
+    assert len(await searched.records()) == ROWS_PER_COMMIT
     await searched.sync()
-    assert len(set(await texts(searched))) == len(await searched.records()) == 2 * ROWS
+    assert len(set(await texts(searched))) == len(await searched.records()) == 2 * ROWS_PER_COMMIT
 
 
 async def test_many_searches_at_once_index_once(searched: Searched) -> None:
     searched.at.put("a.md", "# A\n\none\n\n# B\n\ntwo\n")
-    await searched.at.records.to_write(searched.at.bank)
+    await searched.at.records.open_to_write(searched.at.bank)
     others = [searched.beside() for _ in range(3)]
     await asyncio.gather(*(each.sync() for each in (searched, searched, *others)))
     assert await texts(searched) == ["# A\n\none", "# B\n\ntwo"]
@@ -186,7 +186,7 @@ async def test_where_only_reading_is_allowed_nothing_is_written(tmp_path: Path) 
     ) as searched:
         searched.at.put("a.md", "text")
         await searched.sync()
-        assert await searched.at.records.project_id(searched.at.bank) is None
+        assert await searched.at.records.find_project_id(searched.at.bank) is None
 
 
 async def test_time_that_is_up_leaves_the_rest_for_the_next_look(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_an_index_of_another_form_is_made_anew(searched: Searched) -> None
     searched.at.put("a.md", "# A\n\none\n\n# B\n\ntwo\n")
     await searched.sync()
     store = await searched.store()
-    (file,) = await store.scan(Where(kinds=(INDEXED_FILE,)))
+    (file,) = await store.scan(RecordFilter(kinds=(INDEXED_FILE_KIND,)))
     first = (await searched.records())[0]
     facets = {key: value for key, value in file.facets.items() if key != "form"}
     steps = (Update(file.id, {"facets": facets}, file.version), Delete(first.ref))
@@ -270,20 +270,20 @@ async def test_a_bank_that_was_moved_leaves_nothing_in_the_index(tmp_path: Path)
     async with searched_in(tmp_path, library=library, options=options) as moved:
         await moved.sync()
         assert await scopes(moved) == {str(moved.at.folder), str(other.at.folder)}
-        sections = await (await moved.store()).scan(Where(kinds=(SECTION,)))
+        sections = await (await moved.store()).scan(RecordFilter(kinds=(SECTION_KIND,)))
         assert sorted(section.type or "" for section in sections) == ["a.md", "b.md", "c.md"]
 
 
 async def scopes(searched: Searched) -> set[str]:
     """The addresses of all banks that the index knows files of."""
-    files = await (await searched.store()).scan(Where(kinds=(INDEXED_FILE,)))
+    files = await (await searched.store()).scan(RecordFilter(kinds=(INDEXED_FILE_KIND,)))
     return {file.facets["bank"] for file in files}
 
 
 async def test_of_very_many_entries_the_first_are_indexed_and_it_is_said_each_time(
     searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(section_records, "MOST_PARTS", 3)
+    monkeypatch.setattr(section_records, "MAX_PARTS", 3)
     long = "of many words " * 60
     entries = [f"- [2026-02-13 10:30:0{number}] entry {long}{number}\n" for number in range(5)]
     searched.at.put("progress.md", "# Progress\n\n" + "".join(entries))

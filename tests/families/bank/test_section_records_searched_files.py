@@ -3,7 +3,7 @@ from pathlib import Path
 from assistant import Time
 from everkept.core.files import FileInfo
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.section_records import Texts, searched_files
+from everkept.families.bank.section_records import TextCache, list_searched_files
 from memory_bank import Banking, bank_in
 
 
@@ -28,7 +28,7 @@ def counted(bank: Bank) -> tuple[Bank, list[str]]:
 
 
 async def info_of(banking: Banking, name: str) -> FileInfo:
-    info = await banking.bank.files.info(name)
+    info = await banking.bank.files.read_info(name)
     assert info is not None
     return info
 
@@ -36,7 +36,7 @@ async def info_of(banking: Banking, name: str) -> FileInfo:
 async def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path) -> None:
     async with bank_in(tmp_path) as banking:
         bank, read = counted(banking.bank)
-        texts = Texts(Time())
+        texts = TextCache(Time())
         banking.put("a.md", "one")
         for _ in range(3):
             assert await texts.read(bank, await info_of(banking, "a.md")) == b"one"
@@ -50,7 +50,7 @@ async def test_a_file_that_changed_just_now_may_change_again_unseen(tmp_path: Pa
     async with bank_in(tmp_path) as banking:
         banking.put("a.md", "one")
         info = await info_of(banking, "a.md")
-        texts = Texts(lambda: info.modified_at + 1_000_000)
+        texts = TextCache(lambda: info.modified_at + 1_000_000)
         assert await texts.read(banking.bank, info) == b"one"
         banking.put("a.md", "two")
         assert await texts.read(banking.bank, info) == b"two"
@@ -59,11 +59,11 @@ async def test_a_file_that_changed_just_now_may_change_again_unseen(tmp_path: Pa
 async def test_what_does_not_fit_is_read_again_and_keeps_nothing_else_out(tmp_path: Path) -> None:
     async with bank_in(tmp_path) as banking:
         bank, read = counted(banking.bank)
-        texts = Texts(Time(), most=10)
+        texts = TextCache(Time(), most=10)
         for name, text in (("a.md", "12345"), ("b.md", "12345"), ("c.md", "1234567")):
             banking.put(name, text)
         for _ in range(2):
-            for info in await searched_files(bank):
+            for info in await list_searched_files(bank):
                 await texts.read(bank, info)
         assert read == ["a.md", "b.md", "c.md", "c.md"]
 
@@ -72,7 +72,7 @@ async def test_another_bank_makes_room_for_the_one_in_use(tmp_path: Path) -> Non
     async with bank_in(tmp_path / "one") as one, bank_in(tmp_path / "two") as two:
         first, read_first = counted(one.bank)
         second, read_second = counted(two.bank)
-        texts = Texts(Time(), most=10)
+        texts = TextCache(Time(), most=10)
         one.put("a.md", "12345678")
         two.put("a.md", "12345678")
         for _ in range(2):
@@ -87,5 +87,5 @@ async def test_core_files_are_searched_first_and_only_files_of_a_bank(tmp_path: 
         for name in ("zeta.md", "Alpha.json", "progress.md", "activeContext.md", "x.txt", ".y.md"):
             banking.put(name, "text")
         banking.put("graph/graph.md", "text")
-        found = [info.path for info in await searched_files(banking.bank)]
+        found = [info.path for info in await list_searched_files(banking.bank)]
         assert found == ["activeContext.md", "progress.md", "Alpha.json", "zeta.md"]

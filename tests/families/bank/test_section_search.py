@@ -10,8 +10,8 @@ from everkept.core.sessions import Session
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.errors import BankNotFound
 from everkept.families.bank.core_files import TEMPLATES
-from everkept.families.bank.model import SECTION, BankOptions
-from everkept.families.bank.section_records import MOST_INDEXED
+from everkept.families.bank.model import SECTION_KIND, BankOptions
+from everkept.families.bank.section_records import MAX_INDEXED_BYTES
 from memory_bank import bank_in
 
 DECISIONS = """# Decision Log
@@ -36,7 +36,9 @@ async def searched(tmp_path: Path) -> AsyncIterator[Searched]:
 async def found(searched: Searched, query: str, limit: int = 5) -> list[tuple[str, int]]:
     await searched.sync()
     await searched.indexing.catch_up()
-    ranked = await searched.sections.ranked(searched.at.call(), searched.at.bank, query, limit)
+    ranked = await searched.sections.rank_sections(
+        searched.at.call(), searched.at.bank, query, limit
+    )
     return [(section.file, section.line) for section in ranked.sections]
 
 
@@ -45,7 +47,7 @@ async def test_the_best_section_comes_first_with_its_lines(searched: Searched) -
     searched.at.put("notes.md", "Something else entirely.\n")
     await searched.sync()
     await searched.indexing.catch_up()
-    answer = await searched.sections.sections(searched.at.call(), "database of orders", 3)
+    answer = await searched.sections.find_sections(searched.at.call(), "database of orders", 3)
     best = answer.hits[0]
     assert (best.file, best.line) == ("decision-log.md", 3)
     assert best.heading == "Decision Log > Use Postgres"
@@ -72,7 +74,7 @@ async def test_an_index_that_may_not_follow_shows_only_what_is_still_there(
         async with searched_in(tmp_path, library=writing.at.library, options=options) as reading:
             changed = DECISIONS.replace("orders database", "whole store")
             reading.at.put("decision-log.md", f"---\ntitle: x\n---\n{changed}")
-            ranked = await reading.sections.ranked(
+            ranked = await reading.sections.rank_sections(
                 reading.at.call(), reading.at.bank, "website Postgres Friday", 5
             )
             assert [(s.heading, s.line) for s in ranked.sections] == [
@@ -88,7 +90,9 @@ async def test_a_file_that_vanished_is_no_answer(tmp_path: Path) -> None:
         async with searched_in(tmp_path, library=writing.at.library, options=options) as reading:
             (tmp_path / "memory-bank" / "a.md").unlink()
             assert (
-                await reading.sections.ranked(reading.at.call(), reading.at.bank, "Postgres", 5)
+                await reading.sections.rank_sections(
+                    reading.at.call(), reading.at.bank, "Postgres", 5
+                )
             ).sections == []
 
 
@@ -96,9 +100,13 @@ async def test_of_a_very_long_file_the_beginning_is_ranked_and_the_answer_says_s
     searched: Searched,
 ) -> None:
     line = "- filler " + "x" * 1_900 + "\n"
-    text = "# Long\n\nPostgres\n\n" + line * (MOST_INDEXED // len(line) + 10) + "\n# End\n\nMySQL\n"
+    text = (
+        "# Long\n\nPostgres\n\n"
+        + line * (MAX_INDEXED_BYTES // len(line) + 10)
+        + "\n# End\n\nMySQL\n"
+    )
     searched.at.put("long.md", text)
-    ranked = await searched.sections.ranked(
+    ranked = await searched.sections.rank_sections(
         searched.at.call(), searched.at.bank, "Postgres MySQL", 3
     )
     assert [section.line for section in ranked.sections][:1] == [1]
@@ -110,7 +118,7 @@ async def test_without_a_bank_there_is_nothing_to_search(searched: Searched) -> 
     call = searched.at.call()
     call.session.bank = os.fspath(searched.at.home / "nowhere")
     with pytest.raises(BankNotFound):
-        await searched.sections.sections(call, "x", 3)
+        await searched.sections.find_sections(call, "x", 3)
     assert Session().bank is None
 
 
@@ -119,7 +127,7 @@ async def understood(tmp_path: Path) -> AsyncIterator[Searched]:
     """With the model that the package carries."""
     embedder = OnnxEmbedder()
     async with bank_in(tmp_path) as banking:
-        yield Searched(banking, indexing=PromptIndexing(embedder, kinds=(SECTION,)))
+        yield Searched(banking, indexing=PromptIndexing(embedder, kinds=(SECTION_KIND,)))
     await embedder.close()
 
 
@@ -150,18 +158,18 @@ async def test_a_question_of_signs_is_taken_literally(understood: Searched) -> N
 class Sleepy(PromptIndexing):
     """Never comes to what waits."""
 
-    async def settled(self, within: float | None = None) -> bool:
+    async def wait_until_settled(self, within: float | None = None) -> bool:
         return False
 
 
 async def test_sections_that_wait_for_their_vectors_are_counted(searched: Searched) -> None:
     searched.at.put("a.md", "# One\n\nfirst\n\n# Two\n\nsecond\n")
-    slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION,)))
-    answer = await slow.sections.sections(slow.at.call(), "first", 3)
+    slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION_KIND,)))
+    answer = await slow.sections.find_sections(slow.at.call(), "first", 3)
     assert [hit.line for hit in answer.hits] == [1]
     assert [n for n in answer.notices if n.startswith("2 sections wait for their vectors")]
     await slow.indexing.catch_up()
-    assert (await slow.sections.sections(slow.at.call(), "first", 3)).notices == []
+    assert (await slow.sections.find_sections(slow.at.call(), "first", 3)).notices == []
 
 
 async def test_a_hit_is_shown_from_the_line_that_fits(searched: Searched) -> None:
@@ -169,7 +177,7 @@ async def test_a_hit_is_shown_from_the_line_that_fits(searched: Searched) -> Non
     searched.at.put("a.md", f"# One\n\n{filler}\nThe cache is warmed.\n{filler}")
     await searched.sync()
     await searched.indexing.catch_up()
-    answer = await searched.sections.sections(searched.at.call(), "warm caches", 1)
+    answer = await searched.sections.find_sections(searched.at.call(), "warm caches", 1)
     (hit,) = answer.hits
     assert "The cache is warmed." in hit.text[:30]
     assert searched.at.get("a.md").splitlines()[hit.line - 1] == "The cache is warmed."

@@ -13,7 +13,7 @@ from everkept.core.files import FileStore, FileStores
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, ReadOnly, Unavailable
 from everkept.families.bank import store_tools
-from everkept.families.bank.banks import Banks, Registered
+from everkept.families.bank.banks import Banks, StoreRegistration
 from everkept.families.bank.model import CORE_FILES, BankOptions
 from everkept.families.bank.store_tools import StoreTools
 from memory_bank import Banking, bank_in
@@ -40,10 +40,10 @@ class Unreachable:
     def __init__(self, inner: FileStores) -> None:
         self._inner = inner
 
-    async def at(self, address: str) -> FileStore:
+    async def open_folder(self, address: str) -> FileStore:
         if address.startswith("ssh://"):
             await self.answer()
-        return await self._inner.at(address)
+        return await self._inner.open_folder(address)
 
     async def answer(self) -> None:
         raise Unavailable("Nobody answers.")
@@ -163,14 +163,14 @@ async def test_a_server_that_only_reads_selects_what_is_there(tmp_path: Path) ->
     project(tmp_path / "empty")
     (tmp_path / "empty" / "memory-bank").rmdir()
     async with storing(tmp_path / "start", options=options) as bank:
-        await bank.banks.registry.put(Registered("team", other, "local", DAY_ONE, DAY_ONE))
+        await bank.banks.registry.put(StoreRegistration("team", other, "local", DAY_ONE, DAY_ONE))
         assert (await bank("select_store", storeId="team"))["selected"] is True
-        (store,) = await bank.banks.registry.all()
+        (store,) = await bank.banks.registry.list_stores()
         assert store.last_used_at == DAY_ONE
         for arguments in ({"action": "register", "path": other}, {"action": "unregister"}):
             with pytest.raises(ReadOnly):
                 await bank("select_store", storeId="team", **arguments)
-        assert await bank.banks.registry.all() == [store]
+        assert await bank.banks.registry.list_stores() == [store]
         assert [p.name for p in (tmp_path / "other" / "memory-bank").iterdir()] == ["progress.md"]
         with pytest.raises(BankNotFound):
             await bank("select_store", path=str(tmp_path / "empty"))
@@ -259,7 +259,7 @@ async def test_wrong_arguments_are_named_and_change_nothing(
         with pytest.raises(InvalidInput, match=said) as caught:
             await bank("select_store", **arguments)
         assert "secret" not in str(caught.value)
-        assert await bank.banks.registry.all() == []
+        assert await bank.banks.registry.list_stores() == []
         assert bank.session.bank is None
         assert bank.names() == []
 
@@ -284,12 +284,12 @@ async def test_a_path_that_is_no_folder_is_not_found(
 async def test_a_remote_store_that_is_down_does_not_hold_up_the_list(
     tmp_path: Path, files: type[Unreachable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_tools, "LOOKING", 1.0)  # also for a busy machine
+    monkeypatch.setattr(store_tools, "LOOK_SECONDS", 1.0)  # also for a busy machine
     async with storing(tmp_path / "start", files) as bank:
         for number, path in enumerate((REMOTE, project(tmp_path / "here", "progress.md"))):
             kind = "remote" if path == REMOTE else "local"
             await bank.banks.registry.put(
-                Registered(f"store-{number}", path, kind, DAY_ONE + number, DAY_ONE)
+                StoreRegistration(f"store-{number}", path, kind, DAY_ONE + number, DAY_ONE)
             )
         async with asyncio.timeout(PATIENCE):
             listed = {store["id"]: store for store in (await bank("list_stores"))["stores"]}
@@ -310,7 +310,7 @@ async def test_a_store_on_a_machine_that_is_off_is_registered_with_a_warning(
         assert made["available"] is False
         assert [warned["code"] for warned in made["warnings"]] == ["store_unavailable"]
         assert "Nobody answers." in made["warnings"][0]["message"]
-        assert [store.store_id for store in await bank.banks.registry.all()] == ["far"]
+        assert [store.store_id for store in await bank.banks.registry.list_stores()] == ["far"]
 
 
 async def test_the_active_store_is_known_though_it_does_not_answer(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ async def test_the_active_store_is_known_though_it_does_not_answer(tmp_path: Pat
         bank.session.bank = f"{REMOTE}/memory-bank"
         (first, *_) = (await bank("list_stores"))["stores"]
         assert (first["isActive"], first["available"]) == (True, False)
-        await bank.banks.registry.put(Registered("far", REMOTE, "remote", DAY_ONE, DAY_ONE))
+        await bank.banks.registry.put(StoreRegistration("far", REMOTE, "remote", DAY_ONE, DAY_ONE))
         listed = await bank("list_stores")
         assert listed["selectedStoreId"] == "far"
         assert len(listed["stores"]) == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bank_graph import SilentMirror
 from bank_search import Searched, searched_in
 from everkept.errors import BankNotFound, InvalidInput
-from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
+from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
 from everkept.families.bank.targeted_context import TargetedTools
 from examples import examples
 
@@ -23,7 +23,7 @@ async def searched(tmp_path: Path) -> AsyncIterator[Searched]:
     async with searched_in(tmp_path) as made:
         at, mirror = made.at, SilentMirror()
         at.offer(
-            GraphTools(at.banks, at.records, mirror, at.clock, mask=True),
+            BankGraphTools(at.banks, at.records, mirror, at.clock, mask=True),
             DocPointerTools(at.banks, at.records, mirror, at.clock, mask=True),
             TargetedTools(at.banks, at.records, mirror, made.sections, at.clock, mask=True),
         )

@@ -1,23 +1,28 @@
 import pytest
 
-from everkept.families.bank.core_files import digest_of
+from everkept.families.bank.core_files import build_digest
 from everkept.families.bank.graph.model import (
-    EntityView,
+    BankEntityView,
+    BankObservationView,
+    BankOpenedNodes,
     FoundEntity,
-    ObservationView,
-    OpenedNodes,
 )
-from everkept.families.bank.targeted_context import digest_text, hit_of, passage, pointers_in
+from everkept.families.bank.targeted_context import (
+    build_hit,
+    find_pointers,
+    format_digest,
+    select_passage,
+)
 
 FILE = "# Log\n\n" + "filler\n" * 20 + "## Use Postgres\n\nbecause of JSON\n\n## Other\n\nx\n"
 
 
-def entity(name: str, **attrs: str) -> EntityView:
-    return EntityView(f"ent_{name}", name, "thing", dict(attrs) or None, "", "")
+def entity(name: str, **attrs: str) -> BankEntityView:
+    return BankEntityView(f"ent_{name}", name, "thing", dict(attrs) or None, "", "")
 
 
-def observation(owner: str, text: str) -> ObservationView:
-    return ObservationView(f"obs_{text}", f"ent_{owner}", text, None, "")
+def observation(owner: str, text: str) -> BankObservationView:
+    return BankObservationView(f"obs_{text}", f"ent_{owner}", text, None, "")
 
 
 @pytest.mark.parametrize(
@@ -35,17 +40,17 @@ def observation(owner: str, text: str) -> ObservationView:
 def test_a_hit_says_where_and_how_literally_it_matched(
     name: str, kind: str, attrs: dict[str, str], score: float, matched: list[str]
 ) -> None:
-    hit = hit_of(FoundEntity("ent_1", name, kind, dict(attrs), []), "shop")
+    hit = build_hit(FoundEntity("ent_1", name, kind, dict(attrs), []), "shop")
     assert (hit.score, hit.matched_in) == (score, matched)
 
 
 def test_some_of_the_words_count_for_less() -> None:
     found = FoundEntity("ent_1", "Shop API", "service", None, [])
-    assert 0 < hit_of(found, "how is the shop deployed").score < 40
+    assert 0 < build_hit(found, "how is the shop deployed").score < 40
 
 
 def test_attributes_and_observations_point_at_files() -> None:
-    opened = OpenedNodes(
+    opened = BankOpenedNodes(
         [
             entity("a", docPath="notes.md", heading="Setup"),
             entity("b", path="progress.md"),
@@ -59,7 +64,7 @@ def test_attributes_and_observations_point_at_files() -> None:
         ],
         [],
     )
-    found = pointers_in(opened, {"ent_d": 60, "ent_a": 40, "ent_b": 40}, core_first=True)
+    found = find_pointers(opened, {"ent_d": 60, "ent_a": 40, "ent_b": 40}, core_first=True)
     assert [(p.path, p.heading_hint, p.entity_id) for p in found] == [
         ("decision-log.md", "Use Postgres", "ent_d"),
         ("data.json", None, "ent_d"),
@@ -69,9 +74,11 @@ def test_attributes_and_observations_point_at_files() -> None:
 
 
 def test_core_files_come_first_where_they_are_preferred() -> None:
-    opened = OpenedNodes([entity("a", path="alpha.md"), entity("b", path="progress.md")], [], [])
+    opened = BankOpenedNodes(
+        [entity("a", path="alpha.md"), entity("b", path="progress.md")], [], []
+    )
     for preferred, first in ((True, "progress.md"), (False, "alpha.md")):
-        assert pointers_in(opened, {}, core_first=preferred)[0].path == first
+        assert find_pointers(opened, {}, core_first=preferred)[0].path == first
 
 
 @pytest.mark.parametrize(
@@ -87,16 +94,16 @@ def test_core_files_come_first_where_they_are_preferred() -> None:
 def test_a_passage_is_the_section_or_what_matches_or_the_beginning(
     heading: str | None, query: str, expected: str, why: str
 ) -> None:
-    quoted, reason = passage(FILE, heading, query)
+    quoted, reason = select_passage(FILE, heading, query)
     assert quoted.startswith(expected)
     assert reason == why
 
 
 def test_the_digest_keeps_to_its_length() -> None:
     active = "# C\n\n## Ongoing Tasks\n\n" + "".join(f"- Task number {i}\n" for i in range(50))
-    digest = digest_of(
+    digest = build_digest(
         {"active-context.md": active}, most_progress=3, most_decisions=3, with_patterns=False
     )
-    text = digest_text(digest, 100)
+    text = format_digest(digest, 100)
     assert text.startswith("Tasks: Task number 0\n")
     assert len(text) <= 100

@@ -6,12 +6,12 @@ import pytest
 
 from assistant import Time
 from everkept.core.sessions import Session
-from everkept.core.times import parsed
+from everkept.core.times import parse_time
 from everkept.errors import BankNotFound, InvalidInput, NotFound
 from everkept.families.bank.thinking_tools import ThinkingTools
 from memory_bank import Banking, bank_in
 
-AT = parsed("2026-02-13T10:30:00Z")
+AT = parse_time("2026-02-13T10:30:00Z")
 STEP: dict[str, Any] = {
     "thought": "Hm.",
     "nextThoughtNeeded": True,

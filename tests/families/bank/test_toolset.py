@@ -9,8 +9,8 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.families.bank.model import MODES, tools_of
-from everkept.settings import load
+from everkept.families.bank.model import MODES, get_tool_names
+from everkept.settings import read_settings
 from everkept.tools.tool import Tool
 
 JSON = dict[str, Any]
@@ -23,7 +23,9 @@ LARGEST = 18_500  # characters of JSON that the 38 tools take in a client's cont
 
 def offered(tmp_path: Path, **flags: Any) -> dict[str, Tool]:
     chosen = {"data_dir": tmp_path, "path": tmp_path, "toolsets": "bank", **flags}
-    return {tool.name: tool for tool in App(load(chosen, {}), library=MemoryLibrary()).tools}
+    return {
+        tool.name: tool for tool in App(read_settings(chosen, {}), library=MemoryLibrary()).tools
+    }
 
 
 def test_the_tools_of_the_seed_are_offered_and_the_others_on_request(tmp_path: Path) -> None:
@@ -45,20 +47,20 @@ def test_only_the_tools_of_the_mode_are_offered_where_that_is_asked_for(
     tmp_path: Path, mode: Any
 ) -> None:
     names = set(offered(tmp_path, mode=mode, mode_tools=True))
-    assert names == tools_of(mode) & set(SEED)
+    assert names == get_tool_names(mode) & set(SEED)
     assert len(names) < len(SEED)
 
 
 @pytest.mark.parametrize("flags", [{}, {"mode_tools": True, "mode": "ask"}, {"read_only": True}])
 async def test_what_a_mode_recommends_is_offered(tmp_path: Path, flags: JSON) -> None:
     start = {"data_dir": tmp_path, "path": tmp_path, "toolsets": "bank", **flags}
-    app = App(load(start, {}), library=MemoryLibrary())
+    app = App(read_settings(start, {}), library=MemoryLibrary())
     there = {tool.name for tool in app.tools}
     for mode in MODES:
         answer = await app.call(Session(), "switch_mode", {"mode": mode})
         named = set(re.findall(r"[a-z]+(?:_[a-z]+)+", answer.text))
         assert named <= there
-        assert set(answer.structured["tools"]) <= there
+        assert set(answer.facts["tools"]) <= there
     await app.close()
 
 
@@ -123,7 +125,7 @@ def test_what_leaves_more_behind_each_time_does_not_call_itself_idempotent(tmp_p
 
 async def test_an_answer_of_every_tool_fits_its_output_schema(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path / "data", "path": tmp_path, "toolsets": "bank"}
-    app = App(load(flags | {"bank_extras": True, "embedding_model": "none"}, {}))
+    app = App(read_settings(flags | {"bank_extras": True, "embedding_model": "none"}, {}))
     session = Session()
     entity = {"name": "Shop API", "entityType": "service"}
     edge = {"from": "Shop API", "relationType": "uses", "to": "Orders DB"}
@@ -181,11 +183,11 @@ async def test_an_answer_of_every_tool_fits_its_output_schema(tmp_path: Path) ->
         answer = await app.call(session, name, arguments)
         schema = app.tools.get(name).output_schema
         if schema is not None:
-            jsonschema.validate(answer.structured, schema)
+            jsonschema.validate(answer.facts, schema)
     opened = await app.call(session, "graph_open_nodes", {"nodes": ["Shop API"]})
-    observation = opened.structured["observations"][0]["id"]
+    observation = opened.facts["observations"][0]["id"]
     await app.call(session, "graph_delete_observation", {"observationId": observation})
-    [backup] = (await app.call(session, "list_backups", {})).structured["backups"]
+    [backup] = (await app.call(session, "list_backups", {})).facts["backups"]
     await app.call(session, "restore_backup", {"backupId": backup["id"]})
     called = {name for name, _ in calls} | {"graph_delete_observation", "restore_backup"}
     assert called == set(CONTRACT)

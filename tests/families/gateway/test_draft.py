@@ -5,35 +5,35 @@ import jsonschema
 import pytest
 
 from everkept.app.app import App
-from everkept.core.json_text import Document
-from everkept.core.mcp import Endpoint, Launch
+from everkept.core.json_text import JsonDocument
+from everkept.core.mcp import UpstreamEndpoint, UpstreamProgram
 from everkept.errors import NotFound
 from everkept.families.gateway import draft
-from everkept.families.gateway.draft import file_schema
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.draft import build_file_schema
+from everkept.families.gateway.file_reader import parse_file
 from everkept.families.gateway.model import GatewayConfig
-from everkept.settings import load
+from everkept.settings import read_settings
 
 
 def config(name: str) -> GatewayConfig:
-    found = read(draft.text(name), PurePath("/"))
+    found = parse_file(draft.read_ready_file(name), PurePath("/"))
     assert (found.problems, found.warnings) == ([], [])
     assert found.config is not None
     return found.config
 
 
 def test_there_are_files_for_three_servers() -> None:
-    assert draft.ready_names() == ["episodic-memory", "everkept", "server-memory"]
+    assert draft.list_ready_names() == ["episodic-memory", "everkept", "server-memory"]
 
 
-@pytest.mark.parametrize("name", draft.ready_names())
+@pytest.mark.parametrize("name", draft.list_ready_names())
 def test_a_ready_made_file_reads_without_a_word(name: str) -> None:
     assert config(name).tools
-    jsonschema.validate(Document(draft.text(name)).value, file_schema())
-    assert draft.text(name).startswith("// ")
+    jsonschema.validate(JsonDocument(draft.read_ready_file(name)).value, build_file_schema())
+    assert draft.read_ready_file(name).startswith("// ")
 
 
-@pytest.mark.parametrize("name", draft.ready_names())
+@pytest.mark.parametrize("name", draft.list_ready_names())
 def test_every_parameter_of_a_ready_made_tool_is_passed_on(name: str) -> None:
     for tool in config(name).tools:
         assert list(tool.input_schema["properties"]) == list(tool.mapping)
@@ -44,7 +44,7 @@ def test_every_parameter_of_a_ready_made_tool_is_passed_on(name: str) -> None:
 
 def test_the_program_of_episodic_memory_is_its_server_and_not_its_command_line() -> None:
     way = config("episodic-memory").upstreams["upstream"].reach.way
-    assert isinstance(way, Launch)
+    assert isinstance(way, UpstreamProgram)
     assert way.args == ("-y", "--package", "episodic-memory", "episodic-memory-mcp-server")
 
 
@@ -63,7 +63,7 @@ def test_the_tools_of_server_memory_are_all_there() -> None:
 
 
 def test_the_tools_of_another_everkept_are_described_as_it_describes_them() -> None:
-    ours = App(load({"toolsets": "memories"}, {})).tools
+    ours = App(read_settings({"toolsets": "memories"}, {})).tools
     for tool in config("everkept").tools:
         assert tool.input_schema == json.loads(json.dumps(ours.get(tool.tool).input_schema))
         assert tool.description == ours.get(tool.tool).description
@@ -71,11 +71,11 @@ def test_the_tools_of_another_everkept_are_described_as_it_describes_them() -> N
 
 def test_the_token_of_another_everkept_comes_from_the_environment() -> None:
     way = config("everkept").upstreams["upstream"].reach.way
-    assert isinstance(way, Endpoint)
+    assert isinstance(way, UpstreamEndpoint)
     assert way.headers == {"Authorization": "Bearer ${EVERKEPT_TOKEN}"}
 
 
 def test_another_name_is_not_found() -> None:
     with pytest.raises(NotFound) as missing:
-        draft.text("../model")
+        draft.read_ready_file("../model")
     assert "server-memory" in str(missing.value)

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.families.gateway.draft import drafted
-from everkept.families.gateway.drift import drift
-from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.model import JSON, LONGEST, ONLY, GatewayConfig
+from everkept.families.gateway.draft import draft_file
+from everkept.families.gateway.drift import find_drift
+from everkept.families.gateway.file_reader import parse_file
+from everkept.families.gateway.model import (
+    JSON,
+    MAX_NAME_CHARACTERS,
+    SINGLE_UPSTREAM,
+    GatewayConfig,
+)
 from examples import examples
 from gateways import listing
 
@@ -86,7 +91,7 @@ LISTINGS = st.lists(
 
 
 def config_of(text: str) -> GatewayConfig:
-    reading = read(text, Path.cwd())
+    reading = parse_file(text, Path.cwd())
     assert reading.problems == []
     assert reading.config is not None
     return reading.config
@@ -95,8 +100,10 @@ def config_of(text: str) -> GatewayConfig:
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(LISTINGS, st.sampled_from(["", "notes_", "p" * 100]))
 def test_a_draft_can_be_read_and_has_not_drifted(tools: list[JSON], prefix: str) -> None:
-    config = config_of(drafted(SERVER, tools, prefix=prefix))
-    assert [each for each in drift(config, ONLY, tools) if each.level != "note"] == []
+    config = config_of(draft_file(SERVER, tools, prefix=prefix))
+    assert [
+        each for each in find_drift(config, SINGLE_UPSTREAM, tools) if each.level != "note"
+    ] == []
     assert {tool.tool for tool in config.tools} == {tool["name"] for tool in tools}
 
 
@@ -110,7 +117,7 @@ def test_a_draft_says_what_the_server_says() -> None:
             annotations={"readOnlyHint": True},
         ),
     ]
-    text = drafted(SERVER, tools, prefix="notes_")
+    text = draft_file(SERVER, tools, prefix="notes_")
     assert text.endswith("}\n")
     assert "\n  " in text
     assert json.loads(text) == {
@@ -135,10 +142,14 @@ def test_a_draft_says_what_the_server_says() -> None:
 
 
 def test_names_that_a_prefix_spoils_are_mended_and_stay_apart() -> None:
-    tools = [listing("x" * LONGEST), listing("x" * LONGEST + "y"), listing("two words")]
-    config = config_of(drafted(SERVER, tools, prefix="notes_"))
+    tools = [
+        listing("x" * MAX_NAME_CHARACTERS),
+        listing("x" * MAX_NAME_CHARACTERS + "y"),
+        listing("two words"),
+    ]
+    config = config_of(draft_file(SERVER, tools, prefix="notes_"))
     names = [tool.name for tool in config.tools]
-    assert names[0] == ("notes_" + "x" * LONGEST)[:LONGEST]
+    assert names[0] == ("notes_" + "x" * MAX_NAME_CHARACTERS)[:MAX_NAME_CHARACTERS]
     assert names[1].endswith("x_2")
     assert names[2] == "notes_two_words"
     assert [tool.tool for tool in config.tools] == [tool["name"] for tool in tools]
@@ -146,20 +157,20 @@ def test_names_that_a_prefix_spoils_are_mended_and_stay_apart() -> None:
 
 def test_a_schema_that_is_none_becomes_a_list_of_its_parameters() -> None:
     bad = {"name": "search", "inputSchema": {"properties": {"query": {"type": "words"}}}}
-    (tool,) = config_of(drafted(SERVER, [bad])).tools
+    (tool,) = config_of(draft_file(SERVER, [bad])).tools
     assert tool.input_schema == {"type": "object", "properties": {"query": {}}, "required": []}
     assert tool.mapping == {"query": ("query",)}
 
 
 @pytest.mark.parametrize("odd", [None, 5, {}, {"name": None}, {"name": ""}])
 def test_what_has_no_name_is_left_out(odd: Any) -> None:
-    config = config_of(drafted(SERVER, [odd, listing("read"), listing("read")]))
+    config = config_of(draft_file(SERVER, [odd, listing("read"), listing("read")]))
     assert [tool.name for tool in config.tools] == ["read"]
 
 
 def test_half_a_character_can_be_written_to_a_file() -> None:
     tool = listing("read", {"path": {"description": "\ud800"}}, description="\ud800 and é\x1b")
-    entry = json.loads(drafted(SERVER, [tool]).encode("utf-8"))["tools"][0]
+    entry = json.loads(draft_file(SERVER, [tool]).encode("utf-8"))["tools"][0]
     assert entry["inputSchema"] == tool["inputSchema"]
     assert entry["description"] == " and é"
 
@@ -183,14 +194,14 @@ def nested(depth: int) -> JSON:
     ids=["depth", "infinity", "alternatives", "no schema", "required"],
 )
 def test_a_draft_can_be_read_whatever_the_schema_is(schema: JSON) -> None:
-    (tool,) = config_of(drafted(SERVER, [{"name": "search", "inputSchema": schema}])).tools
+    (tool,) = config_of(draft_file(SERVER, [{"name": "search", "inputSchema": schema}])).tools
     assert tool.mapping == {"q": ("q",)}
 
 
 def test_a_draft_of_what_is_too_intricate_leaves_the_parameters_to_the_reader() -> None:
     many = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(5_000)}
     schema = {"type": "object", "$ref": "#/$defs/a0", "$defs": many}
-    (tool,) = config_of(drafted(SERVER, [{"name": "search", "inputSchema": schema}])).tools
+    (tool,) = config_of(draft_file(SERVER, [{"name": "search", "inputSchema": schema}])).tools
     assert tool.mapping == {}
 
 
@@ -209,5 +220,7 @@ def test_a_draft_of_what_is_too_intricate_leaves_the_parameters_to_the_reader() 
     ],
 )
 def test_parameters_without_a_name_are_sent_too(schema: JSON, mapping: JSON) -> None:
-    (tool,) = json.loads(drafted({"command": "x"}, [{"name": "t", "inputSchema": schema}]))["tools"]
+    (tool,) = json.loads(draft_file({"command": "x"}, [{"name": "t", "inputSchema": schema}]))[
+        "tools"
+    ]
     assert tool["upstream"]["paramMapping"] == mapping

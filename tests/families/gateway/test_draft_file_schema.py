@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.json_text import Document
-from everkept.families.gateway.draft import file_schema
-from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.file_values import joined_path
+from everkept.core.json_text import JsonDocument
+from everkept.families.gateway.draft import build_file_schema
+from everkept.families.gateway.file_reader import parse_file
+from everkept.families.gateway.file_values import join_path
 
-SCHEMA = file_schema()
+SCHEMA = build_file_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DOCS = Path(__file__).parents[3] / "docs"
 SIMPLE = Path(__file__).parent / "simple.json"
@@ -84,7 +84,7 @@ schemas = st.builds(
 @st.composite
 def targets(draw: st.DrawFn, names: list[str]) -> JSON:
     first = draw(st.lists(st.text("a.\\é", min_size=1, max_size=3), unique=True, max_size=4))
-    paths = [joined_path([key, *draw(st.lists(words, max_size=2))]) for key in first]
+    paths = [join_path([key, *draw(st.lists(words, max_size=2))]) for key in first]
     cut = draw(st.integers(0, len(paths)))
     mapping = {f"p{n}": path for n, path in enumerate(paths[:cut])}
     # At the top a parameter without an entry must not meet a path.
@@ -169,7 +169,7 @@ def test_a_right_file_is_right_for_the_schema_and_for_the_reader(
     whole: JSON, indent: int | None
 ) -> None:
     assert list(VALIDATOR.iter_errors(whole)) == []
-    found = read(json.dumps(whole, indent=indent), Path("/"))
+    found = parse_file(json.dumps(whole, indent=indent), Path("/"))
     assert found.problems == []
     assert found.config is not None
     assert [tool.name for tool in found.config.tools] == [tool["name"] for tool in whole["tools"]]
@@ -178,7 +178,7 @@ def test_a_right_file_is_right_for_the_schema_and_for_the_reader(
 @given(changed_files())
 def test_whatever_the_schema_refuses_the_reader_refuses_too(whole: JSON) -> None:
     text = json.dumps(whole, indent=1)
-    found = read(text, Path("/"))
+    found = parse_file(text, Path("/"))
     assert (found.config is None) == bool(found.problems)
     lines = len(text.splitlines())
     assert all(1 <= note.line <= lines for note in [*found.problems, *found.warnings])
@@ -197,7 +197,7 @@ def test_the_published_schema_is_this_one() -> None:
 
 
 def test_the_simplest_kind_of_file_fits_the_schema() -> None:
-    assert VALIDATOR.is_valid(Document(SIMPLE.read_text(encoding="utf-8")).value)
+    assert VALIDATOR.is_valid(JsonDocument(SIMPLE.read_text(encoding="utf-8")).value)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_the_simplest_kind_of_file_fits_the_schema() -> None:
     ],
 )
 def test_an_editor_tells_of_common_mistakes(schema: JSON, value: str) -> None:
-    whole = Document(SIMPLE.read_text(encoding="utf-8")).value
+    whole = JsonDocument(SIMPLE.read_text(encoding="utf-8")).value
     whole["tools"][0]["inputSchema"] |= schema
     whole["upstream"]["env"] = {"A": value}
     assert not VALIDATOR.is_valid(whole)
-    assert read(json.dumps(whole), Path("/")).problems
+    assert parse_file(json.dumps(whole), Path("/")).problems
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMA["$defs"]))

@@ -3,8 +3,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.families.gateway.drift import Misfit, Side, misfits
-from everkept.families.gateway.schema_facts import Root
+from everkept.families.gateway.drift import SchemaMisfit, SchemaSide, find_misfits
+from everkept.families.gateway.schema_facts import SchemaRoot
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 VALUES = st.recursive(
@@ -39,8 +39,10 @@ SCHEMAS = st.recursive(
 )
 
 
-def found(ours: Any, theirs: Any) -> list[Misfit]:
-    return list(misfits(Side(ours, Root(ours)), Side(theirs, Root(theirs))))
+def found(ours: Any, theirs: Any) -> list[SchemaMisfit]:
+    return list(
+        find_misfits(SchemaSide(ours, SchemaRoot(ours)), SchemaSide(theirs, SchemaRoot(theirs)))
+    )
 
 
 @settings(deadline=None)
@@ -48,8 +50,8 @@ def found(ours: Any, theirs: Any) -> list[Misfit]:
 def test_what_both_take_is_never_said_to_be_of_another_kind(
     ours: Any, theirs: Any, value: Any
 ) -> None:
-    sides = Side(ours, Root(ours)), Side(theirs, Root(theirs))
-    if not any(side.refuses(value) for side in sides):
+    sides = SchemaSide(ours, SchemaRoot(ours)), SchemaSide(theirs, SchemaRoot(theirs))
+    if not any(side.is_refused(value) for side in sides):
         assert not [
             m
             for m in found(ours, theirs)
@@ -78,4 +80,4 @@ def test_a_schema_inside_itself_comes_to_an_end() -> None:
 
 def test_a_schema_that_is_none_refuses_nothing() -> None:
     for odd in ({"type": 5}, {"$ref": "https://example.org/x"}, {"required": 3, "enum": 4}, 5):
-        assert not Side(odd, Root({})).refuses(5)
+        assert not SchemaSide(odd, SchemaRoot({})).is_refused(5)

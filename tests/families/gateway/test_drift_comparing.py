@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from everkept.families.gateway.drift import Drift, drift
-from everkept.families.gateway.file_reader import read
-from everkept.families.gateway.model import JSON, ONLY, ToolConfig
+from everkept.families.gateway.drift import Drift, find_drift
+from everkept.families.gateway.file_reader import parse_file
+from everkept.families.gateway.model import JSON, SINGLE_UPSTREAM, ToolConfig
 from gateways import TEXT, gateway_config, listing, tool_config
 
 
 def serious(tool: ToolConfig, there: JSON) -> list[Drift]:
-    found = drift(gateway_config(tool), ONLY, [there])
+    found = find_drift(gateway_config(tool), SINGLE_UPSTREAM, [there])
     return [each for each in found if each.level != "note"]
 
 
@@ -41,7 +41,9 @@ def test_what_the_server_needs_may_come_without_an_entry() -> None:
 
 def test_with_a_place_for_the_rest_new_parameters_are_no_news() -> None:
     tool = tool_config(mapping={}, properties={}, rest=())
-    assert drift(gateway_config(tool), ONLY, [listing("search", {"mode": TEXT})]) == []
+    assert (
+        find_drift(gateway_config(tool), SINGLE_UPSTREAM, [listing("search", {"mode": TEXT})]) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,9 +100,9 @@ FILE: JSON = {
 
 def lines_told(value: JSON, upstream: str, *tools: JSON) -> list[str]:
     text = json.dumps(value, indent=1)
-    config = read(text, PurePath("/etc")).config
+    config = parse_file(text, PurePath("/etc")).config
     assert config is not None
-    found = [each for each in drift(config, upstream, tools) if each.level != "note"]
+    found = [each for each in find_drift(config, upstream, tools) if each.level != "note"]
     return [text.splitlines()[each.line - 1].strip().rstrip(",") for each in found]
 
 

@@ -2,8 +2,14 @@ from typing import Any
 
 import pytest
 
-from everkept.families.gateway.drift import Drift, clashes, drift
-from everkept.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough, ToolConfig
+from everkept.families.gateway.drift import Drift, find_clashes, find_drift
+from everkept.families.gateway.model import (
+    JSON,
+    SINGLE_UPSTREAM,
+    GatewayConfig,
+    PassThrough,
+    ToolConfig,
+)
 from everkept.values import replace
 from gateways import gateway_config, listing, tool_config
 
@@ -13,7 +19,7 @@ WHOLE: JSON = {"type": "integer"}
 
 
 def drifted(tool: ToolConfig, *tools: JSON) -> list[Drift]:
-    return drift(gateway_config(tool), ONLY, tools)
+    return find_drift(gateway_config(tool), SINGLE_UPSTREAM, tools)
 
 
 def serious(found: list[Drift]) -> list[tuple[str, str]]:
@@ -26,7 +32,7 @@ def only(found: list[Drift]) -> Drift:
 
 
 def passing(through: PassThrough, *tools: ToolConfig) -> GatewayConfig:
-    return gateway_config(*tools, upstreams={ONLY: through})
+    return gateway_config(*tools, upstreams={SINGLE_UPSTREAM: through})
 
 
 def test_nothing_has_drifted_where_everything_fits() -> None:
@@ -296,48 +302,52 @@ def test_new_tools_and_new_parameters_are_notes() -> None:
 
 
 def test_many_new_tools_are_told_in_one_line() -> None:
-    (found,) = drift(gateway_config(), ONLY, [listing(f"tool_{i}") for i in range(40)])
+    (found,) = find_drift(
+        gateway_config(), SINGLE_UPSTREAM, [listing(f"tool_{i}") for i in range(40)]
+    )
     assert "and 30 more" in found.message
 
 
 def test_only_tools_of_the_upstream_are_looked_at() -> None:
-    config = gateway_config(tool_config(upstream="web"), upstreams={ONLY: None, "web": None})
-    assert drift(config, ONLY, []) == []
-    assert only(drift(config, "web", [])).level == "error"
+    config = gateway_config(
+        tool_config(upstream="web"), upstreams={SINGLE_UPSTREAM: None, "web": None}
+    )
+    assert find_drift(config, SINGLE_UPSTREAM, []) == []
+    assert only(find_drift(config, "web", [])).level == "error"
 
 
 def test_tools_that_are_passed_through_are_not_new() -> None:
-    assert drift(passing(PassThrough()), ONLY, [listing("search")]) == []
+    assert find_drift(passing(PassThrough()), SINGLE_UPSTREAM, [listing("search")]) == []
 
 
 def test_a_chosen_or_renamed_tool_that_is_gone_is_an_error() -> None:
     through = PassThrough(only=("serach",), rename={"serach": "find"}, hide=("away",))
-    found = drift(passing(through), ONLY, [listing("search")])
+    found = find_drift(passing(through), SINGLE_UPSTREAM, [listing("search")])
     assert [each.level for each in found] == ["error", "note"]
     assert found[0].fix == "Did you mean `search`?"
 
 
 def test_a_passed_name_that_another_tool_has_is_an_error() -> None:
     config = passing(PassThrough(), tool_config("read", mapping={}))
-    found = only(drift(config, ONLY, [listing("search"), listing("read")]))
+    found = only(find_drift(config, SINGLE_UPSTREAM, [listing("search"), listing("read")]))
     assert (found.level, "there is a tool `read` already" in found.message) == ("error", True)
     twice = passing(PassThrough(rename={"a": "b"}))
-    assert only(drift(twice, ONLY, [listing("a"), listing("b")])).level == "error"
+    assert only(find_drift(twice, SINGLE_UPSTREAM, [listing("a"), listing("b")])).level == "error"
 
 
 def test_a_listing_that_cannot_be_offered_is_a_warning() -> None:
-    found = only(drift(passing(PassThrough()), ONLY, [listing("two words")]))
+    found = only(find_drift(passing(PassThrough()), SINGLE_UPSTREAM, [listing("two words")]))
     assert (found.level, "`two words` is not offered" in found.message) == ("warning", True)
 
 
 def test_two_upstreams_that_pass_the_same_name_clash() -> None:
     config = gateway_config(upstreams={"notes": PassThrough(), "web": PassThrough(), "x": None})
     listings = {name: [listing("search")] for name in ("notes", "web", "x")}
-    (found,) = clashes(config, listings)
+    (found,) = find_clashes(config, listings)
     assert (found.level, found.tool) == ("error", "search")
     assert "notes and web" in found.message
     apart = gateway_config(upstreams={"notes": PassThrough(), "web": PassThrough("web_")})
-    assert clashes(apart, {name: [listing("search")] for name in ("notes", "web")}) == []
+    assert find_clashes(apart, {name: [listing("search")] for name in ("notes", "web")}) == []
 
 
 def test_what_is_too_intricate_is_said_to_be_and_stops_at_once() -> None:
@@ -346,6 +356,6 @@ def test_what_is_too_intricate_is_said_to_be_and_stops_at_once() -> None:
     tools = [tool_config(f"t{i}", f"t{i}", mapping={name: name for name in words}) for i in (1, 2)]
     ours = [replace(tool, input_schema=tangle) for tool in tools]
     there = [{"name": tool.tool, "inputSchema": tangle} for tool in tools]
-    found = drift(gateway_config(*ours), ONLY, there)
+    found = find_drift(gateway_config(*ours), SINGLE_UPSTREAM, there)
     assert {(each.level, each.tool) for each in found} == {("warning", "t1"), ("warning", "t2")}
     assert "too intricate" in found[0].message

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT, Endpoint, Launch, Reach
-from everkept.families.gateway.file_reader import Reading, read
+from everkept.core.mcp import (
+    CALL_SECONDS,
+    CONNECT_SECONDS,
+    UpstreamEndpoint,
+    UpstreamProgram,
+    UpstreamSettings,
+)
+from everkept.families.gateway.file_reader import ParsedFile, parse_file
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from gateway_files import HERE, refused
 
@@ -32,8 +38,8 @@ def file(*tools: JSON, **changes: Any) -> JSON:
     return {key: value for key, value in whole.items() if value is not None}
 
 
-def reading(value: Any) -> Reading:
-    return read(value if isinstance(value, str) else json.dumps(value, indent=1), FOLDER)
+def reading(value: Any) -> ParsedFile:
+    return parse_file(value if isinstance(value, str) else json.dumps(value, indent=1), FOLDER)
 
 
 def config(value: Any) -> GatewayConfig:
@@ -58,8 +64,8 @@ def test_the_simplest_kind_of_file_says_everything_without_a_word_of_warning() -
     assert (found.problems, found.warnings) == ([], [])
     assert found.config is not None
     server = found.config.upstreams["upstream"]
-    launch = Launch("npx", ("-y", "@obra/episodic-memory"), cwd=str(FOLDER))
-    assert server.reach == Reach("upstream", launch)
+    launch = UpstreamProgram("npx", ("-y", "@obra/episodic-memory"), cwd=str(FOLDER))
+    assert server.reach == UpstreamSettings("upstream", launch)
     assert server.pass_through is None
     search, opened = found.config.tools
     assert (search.name, search.tool) == ("memory__search", "episodic-memory__search")
@@ -106,12 +112,14 @@ def test_several_servers_have_their_own_ways_and_limits() -> None:
     )
     assert found.instructions == "Search before you ask."
     env = {"TOKEN": "${MY_TOKEN}", "PLAIN": "a$b"}
-    launch = Launch("node", ("notes.js", ""), env, str(FOLDER / "notes"))
-    assert found.upstreams["notes"].reach == Reach("notes", launch, 5.0, 0.5, starts_at_once=True)
+    launch = UpstreamProgram("node", ("notes.js", ""), env, str(FOLDER / "notes"))
+    assert found.upstreams["notes"].reach == UpstreamSettings(
+        "notes", launch, 5.0, 0.5, starts_at_once=True
+    )
     web = found.upstreams["web"]
     headers = {"Authorization": "Bearer ${WEB_TOKEN}"}
-    endpoint = Endpoint("https://example.org:8443/mcp?team=1", headers)
-    assert web.reach == Reach("web", endpoint, CONNECT_TIMEOUT, CALL_TIMEOUT)
+    endpoint = UpstreamEndpoint("https://example.org:8443/mcp?team=1", headers)
+    assert web.reach == UpstreamSettings("web", endpoint, CONNECT_SECONDS, CALL_SECONDS)
     assert web.pass_through == PassThrough("web_", ("a", "b"), (), {"b": "other"})
     assert (found.tools[0].upstream, found.tools[0].title) == ("web", "Find")
     assert found.tools[0].annotations == {"title": "F"}
@@ -153,7 +161,7 @@ def test_tools_are_passed_through_as_the_server_says(given: Any, passed: PassThr
 def test_a_working_folder_is_one_beside_the_file_a_whole_path_or_one_at_home() -> None:
     def folder(cwd: str) -> str | None:
         way = config(file(upstream={"command": "x", "cwd": cwd})).upstreams["upstream"].reach.way
-        assert isinstance(way, Launch)
+        assert isinstance(way, UpstreamProgram)
         return way.cwd
 
     assert folder("a/b") == str(FOLDER / "a" / "b")

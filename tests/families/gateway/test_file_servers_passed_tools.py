@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.file_reader import parse_file
 from gateway_files import HERE, in_server, refused
 
 
@@ -14,7 +14,7 @@ def test_a_server_is_not_believed_that_its_tools_only_read_unless_the_file_says_
     through: str, is_trusted: bool
 ) -> None:
     text = in_server(f'"command": "x", "passThrough": {through}')
-    config = read(text, Path("/etc/gateway").absolute()).config
+    config = parse_file(text, Path("/etc/gateway").absolute()).config
     assert config is not None
     passed = config.upstreams["upstream"].pass_through
     assert passed is not None
@@ -32,4 +32,6 @@ def test_the_example_of_the_documentation_can_be_read() -> None:
         part for part in page.split("```jsonc\n")[1:] if part.startswith('"passThrough": {\n')
     ]
     example = block.partition("```")[0]
-    assert read(in_server(f'"command": "x",\n{example}'), Path("/etc").absolute()).problems == []
+    assert (
+        parse_file(in_server(f'"command": "x",\n{example}'), Path("/etc").absolute()).problems == []
+    )

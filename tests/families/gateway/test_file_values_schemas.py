@@ -3,7 +3,7 @@ from pathlib import PurePath
 
 import pytest
 
-from everkept.families.gateway.file_reader import read
+from everkept.families.gateway.file_reader import parse_file
 from everkept.families.gateway.file_values import can_be_written
 from gateway_files import HERE, in_tool, refused
 
@@ -70,7 +70,7 @@ def test_what_only_looks_like_a_schema_is_left_alone() -> None:
 )
 def test_what_a_schema_may_say_is_read_and_can_be_written(keywords: str) -> None:
     body = f'\n"inputSchema": {{"type": "object", {keywords}}},'
-    found = read(in_tool(body, without="inputSchema"), PurePath("/etc"))
+    found = parse_file(in_tool(body, without="inputSchema"), PurePath("/etc"))
     assert found.problems == []
     assert can_be_written(json.loads(f'{{"type": "object", {keywords}}}'))
 
@@ -80,7 +80,7 @@ def test_a_reference_to_elsewhere_is_warned_of(reference: str) -> None:
     schema = f'"properties": {{"q": {{}}, "n": {{\n"$ref": "{reference}" {HERE}\n}}}}'
     text = in_tool(f'\n"inputSchema": {{"type": "object", {schema}}},', without="inputSchema")
     mapped = text.replace('{"q": "query"}', '{"q": "query", "n": "n"}')
-    found = read(mapped, PurePath("/etc"))
+    found = parse_file(mapped, PurePath("/etc"))
     (warning,) = found.warnings
     assert found.problems == []
     assert mapped.splitlines()[warning.line - 1].endswith(HERE)

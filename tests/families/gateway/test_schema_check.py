@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.families.gateway.model import JSON
-from everkept.families.gateway.schema_check import first_mistake
-from everkept.families.gateway.schema_facts import Root, Steps, TooIntricate
+from everkept.families.gateway.schema_check import find_mistake
+from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex, StepBudget
 from examples import examples
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
@@ -80,8 +80,8 @@ def test_a_mistake_is_found_where_another_validator_finds_one(
 ) -> None:
     root = rooted(schema, x, y)
     try:
-        found = first_mistake(value, root, Root(root))
-    except TooIntricate:
+        found = find_mistake(value, root, SchemaRoot(root))
+    except SchemaTooComplex:
         return  # it refers to itself
     if found is None:
         assert fits(root, value) is not False or _is_about_whole_values(root)
@@ -104,8 +104,8 @@ def _is_about_whole_values(schema: JSON) -> bool:
 def test_what_is_left_to_others_is_never_called_a_mistake(schema: Any, x: Any, value: Any) -> None:
     root = rooted(schema, x, {})
     try:
-        found = first_mistake(value, root, Root(root))
-    except TooIntricate:
+        found = find_mistake(value, root, SchemaRoot(root))
+    except SchemaTooComplex:
         return
     assert found is None or not fits(root, value)
 
@@ -128,7 +128,7 @@ def test_what_is_left_to_others_is_never_called_a_mistake(schema: Any, x: Any, v
 def test_the_first_mistake_is_named_by_place_and_keyword(
     schema: JSON, value: Any, path: tuple[str | int, ...], keyword: str
 ) -> None:
-    found = first_mistake(value, schema, Root(schema))
+    found = find_mistake(value, schema, SchemaRoot(schema))
     assert found is not None
     assert (found.path, found.keyword) == (path, keyword)
 
@@ -150,7 +150,7 @@ def test_the_first_mistake_is_named_by_place_and_keyword(
 )
 def test_what_is_not_ours_to_say_is_left_to_the_server(schema: JSON) -> None:
     for value in ("a" * 100 + "!", {"a" * 100 + "!": 1}, [1], 5):
-        assert first_mistake(value, schema, Root(schema)) is None
+        assert find_mistake(value, schema, SchemaRoot(schema)) is None
 
 
 ENDLESS: JSON = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
@@ -171,8 +171,8 @@ DOUBLED: JSON = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i - 1}"}] * 2} for i i
     ids=["alternatives", "parts", "items", "values", "unique", "required", "keys"],
 )
 def test_no_check_takes_more_steps_than_it_may(schema: JSON, value: Any) -> None:
-    with pytest.raises(TooIntricate):
-        first_mistake(value, schema, Root(schema, Steps(2_000)))
+    with pytest.raises(SchemaTooComplex):
+        find_mistake(value, schema, SchemaRoot(schema, StepBudget(2_000)))
 
 
 def test_a_value_that_is_nested_without_end_is_left_to_the_server() -> None:
@@ -180,5 +180,5 @@ def test_a_value_that_is_nested_without_end_is_left_to_the_server() -> None:
     for _ in range(10_000):
         deep = {"x": deep}
     schema: JSON = {"properties": {"x": {"$ref": "#"}}}
-    with pytest.raises(TooIntricate):
-        first_mistake(deep, schema, Root(schema))
+    with pytest.raises(SchemaTooComplex):
+        find_mistake(deep, schema, SchemaRoot(schema))

@@ -1,21 +1,21 @@
 import pytest
 
 from everkept.families.gateway.model import JSON
-from everkept.families.gateway.schema_facts import Root, Steps, TooIntricate
+from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex, StepBudget
 
 
 def test_steps_come_to_an_end() -> None:
-    steps = Steps(3)
+    steps = StepBudget(3)
     steps.take(3)
-    with pytest.raises(TooIntricate):
+    with pytest.raises(SchemaTooComplex):
         steps.take()
 
 
 def test_steps_can_be_shared() -> None:
-    steps = Steps(8)
-    Root({}, steps).steps.take(8)
-    with pytest.raises(TooIntricate):
-        Root({}, steps).target("#/a/b/c")
+    steps = StepBudget(8)
+    SchemaRoot({}, steps).steps.take(8)
+    with pytest.raises(SchemaTooComplex):
+        SchemaRoot({}, steps).resolve_reference("#/a/b/c")
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,6 @@ def test_steps_can_be_shared() -> None:
 )
 def test_a_reference_leads_into_the_schema_or_nowhere(reference: object, found: object) -> None:
     schema: JSON = {"a/b": [1], "é": 2}
-    assert Root(schema).target(reference) == (schema if found == "whole" else found)
+    assert SchemaRoot(schema).resolve_reference(reference) == (
+        schema if found == "whole" else found
+    )

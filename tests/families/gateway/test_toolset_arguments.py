@@ -4,7 +4,7 @@ import pytest
 
 from everkept.errors import InvalidInput
 from everkept.families.gateway.model import JSON
-from everkept.families.gateway.toolset import check
+from everkept.families.gateway.toolset import check_arguments
 
 SCHEMA: JSON = {
     "type": "object",
@@ -26,7 +26,7 @@ SCHEMA: JSON = {
 
 
 def checked(given: Any, schema: JSON = SCHEMA) -> None:
-    check(given, schema)
+    check_arguments(given, schema)
 
 
 def refused(given: Any, schema: JSON = SCHEMA) -> InvalidInput:

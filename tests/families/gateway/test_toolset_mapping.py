@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
 from everkept.families.gateway.model import JSON
-from everkept.families.gateway.toolset import mapped
+from everkept.families.gateway.toolset import map_arguments
 from gateways import tool_config
 
 KEYS = st.sampled_from("abcdef")
@@ -47,7 +47,7 @@ def leaves(sent: JSON, places: set[tuple[str, ...]], above: tuple[str, ...] = ()
 def test_a_plain_mapping_renames_what_is_given(names: dict[str, str], arguments: JSON) -> None:
     one_way = {ours: theirs for theirs, ours in {v: k for k, v in names.items()}.items()}
     tool = tool_config(mapping=one_way)
-    assert mapped(tool, arguments) == {
+    assert map_arguments(tool, arguments) == {
         theirs: arguments[ours] for ours, theirs in one_way.items() if ours in arguments
     }
 
@@ -67,7 +67,9 @@ def test_every_value_arrives_in_its_own_place(
         defaults={".".join(path): value for path, value in of(DEFAULT).items()},
         constants=of(CONSTANT),
     )
-    sent = mapped(tool, {".".join(path): value for path, value in of(GIVEN).items()} | {"x": 1})
+    sent = map_arguments(
+        tool, {".".join(path): value for path, value in of(GIVEN).items()} | {"x": 1}
+    )
     assert {path: found_at(sent, path) for path in places} == {
         path: value for path, (_, value) in places.items()
     }
@@ -76,25 +78,25 @@ def test_every_value_arrives_in_its_own_place(
 
 def test_null_is_a_value_and_an_absent_parameter_is_none() -> None:
     tool = tool_config(mapping={"query": "query", "limit": "limit"})
-    assert mapped(tool, {"query": None}) == {"query": None}
+    assert map_arguments(tool, {"query": None}) == {"query": None}
 
 
 def test_null_does_not_call_for_the_default() -> None:
     tool = tool_config(mapping={"limit": "limit"}, defaults={"limit": 10})
-    assert mapped(tool, {"limit": None}) == {"limit": None}
-    assert mapped(tool, {}) == {"limit": 10}
+    assert map_arguments(tool, {"limit": None}) == {"limit": None}
+    assert map_arguments(tool, {}) == {"limit": 10}
 
 
 def test_defaults_of_the_schema_are_not_sent() -> None:
     tool = tool_config(mapping={"limit": "limit"}, properties={"limit": {"default": 10}})
-    assert mapped(tool, {}) == {}
+    assert map_arguments(tool, {}) == {}
 
 
 def test_a_changed_structure_needs_the_file_alone() -> None:
     tool = tool_config(
         mapping={"query": "search.text"}, constants={("search", "filters"): {}, ("mode",): "both"}
     )
-    assert mapped(tool, {"query": "tea"}) == {
+    assert map_arguments(tool, {"query": "tea"}) == {
         "search": {"text": "tea", "filters": {}},
         "mode": "both",
     }
@@ -105,7 +107,7 @@ def test_what_is_done_with_the_sent_values_does_not_change_the_file() -> None:
         mapping={"tags": "tags"}, defaults={"tags": ["a"]}, constants={("filters",): {"x": []}}
     )
     before = deepcopy(tool)
-    sent = mapped(tool, {})
+    sent = map_arguments(tool, {})
     sent["tags"].append("b")
     sent["filters"]["x"].append("y")
     assert tool == before
@@ -113,16 +115,16 @@ def test_what_is_done_with_the_sent_values_does_not_change_the_file() -> None:
 
 def test_what_has_no_entry_is_sent_where_the_file_says() -> None:
     given_ = {"query": "tea", "colour": "green", "size": {"x": 1}}
-    assert mapped(tool_config(mapping={"query": "q"}), given_) == {"q": "tea"}
+    assert map_arguments(tool_config(mapping={"query": "q"}), given_) == {"q": "tea"}
     top = tool_config(mapping={"query": "q"}, rest=())
-    assert mapped(top, given_) == {"q": "tea", "colour": "green", "size": {"x": 1}}
+    assert map_arguments(top, given_) == {"q": "tea", "colour": "green", "size": {"x": 1}}
     inside = tool_config(
         mapping={"query": "f.q"}, constants={("f", "mode"): "both"}, rest=("f", "more")
     )
-    assert mapped(inside, given_) == {
+    assert map_arguments(inside, given_) == {
         "f": {"q": "tea", "mode": "both", "more": {"colour": "green", "size": {"x": 1}}}
     }
-    assert mapped(inside, {}) == {"f": {"mode": "both", "more": {}}}
+    assert map_arguments(inside, {}) == {"f": {"mode": "both", "more": {}}}
 
 
 @pytest.mark.parametrize("name", ["q", "f", "mode"])
@@ -131,7 +133,7 @@ def test_what_has_no_entry_cannot_take_the_place_of_what_has_one(name: str) -> N
         mapping={"query": "q", "deep": "f.x"}, constants={("mode",): "safe"}, rest=()
     )
     with pytest.raises(InvalidInput) as raised:
-        mapped(tool, {name: "other"})
+        map_arguments(tool, {name: "other"})
     assert raised.value.facts["argument"] == name
 
 
@@ -139,6 +141,6 @@ def test_what_has_no_entry_cannot_take_the_place_of_what_has_one(name: str) -> N
 def test_with_a_place_for_the_rest_nothing_is_lost(arguments: JSON) -> None:
     tool = tool_config(mapping={"a": "one", "b": "two"}, rest=())
     renamed = {"a": "one", "b": "two"}
-    assert mapped(tool, arguments) == {
+    assert map_arguments(tool, arguments) == {
         renamed.get(name, name): value for name, value in arguments.items()
     }

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from everkept.errors import UpstreamError
 from everkept.families.gateway.model import JSON
-from everkept.families.gateway.toolset import result_of
-from everkept.tools.tool import Result
+from everkept.families.gateway.toolset import to_result
+from everkept.tools.tool import ToolResult
 from gateways import said
 
 JSON_VALUES = st.recursive(
@@ -17,8 +17,8 @@ JSON_VALUES = st.recursive(
 )
 
 
-def result(answer: Any) -> Result:
-    return result_of(answer, "notes", "search")
+def result(answer: Any) -> ToolResult:
+    return to_result(answer, "notes", "search")
 
 
 @given(
@@ -59,11 +59,9 @@ def test_texts_are_joined_and_other_content_is_named() -> None:
 
 
 def test_structured_content_is_the_servers_else_the_content() -> None:
-    assert result(said("tea", structuredContent={"found": 1})).structured == {"found": 1}
-    assert result(said("tea")).structured == {"content": said("tea")["content"]}
-    assert result(said("tea", structuredContent=[1])).structured == {
-        "content": said("tea")["content"]
-    }
+    assert result(said("tea", structuredContent={"found": 1})).facts == {"found": 1}
+    assert result(said("tea")).facts == {"content": said("tea")["content"]}
+    assert result(said("tea", structuredContent=[1])).facts == {"content": said("tea")["content"]}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from everkept.app.app import App
-from everkept.settings import load
+from everkept.settings import read_settings
 from tool_calls import Client
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    app = App(load({"data_dir": tmp_path, "toolsets": "graph"}, {}))
+    app = App(read_settings({"data_dir": tmp_path, "toolsets": "graph"}, {}))
     yield app
     await app.close()
 
@@ -27,6 +27,6 @@ async def graph(app: App) -> Client:
 
 @pytest.fixture
 async def server_memory(tmp_path: Path) -> AsyncIterator[Client]:
-    app = App(load({"data_dir": tmp_path, "dialect": "server-memory"}, {}))
+    app = App(read_settings({"data_dir": tmp_path, "dialect": "server-memory"}, {}))
     yield Client(app)
     await app.close()

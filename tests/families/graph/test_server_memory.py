@@ -27,7 +27,7 @@ async def test_a_first_write_needs_no_project(server_memory: Client) -> None:
     assert await server_memory("read_graph") == {"entities": [], "relations": []}
     assert await server_memory("create_entities", entities=[ADA]) == {"entities": [ADA]}
     assert await server_memory("read_graph") == {"entities": [ADA], "relations": []}
-    assert [p.name for p in await server_memory.app.library.projects()] == ["default"]
+    assert [p.name for p in await server_memory.app.library.list_projects()] == ["default"]
 
 
 async def test_the_text_is_the_bare_list_where_that_server_gives_one(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from everkept.families.graph.server_memory import Unreadable, parse_lines
+from everkept.families.graph.server_memory import UnreadableLine, parse_lines
 
 ENTITY = {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["a", "b"]}
 RELATION = {"type": "relation", "from": "Ada", "to": "Bob", "relationType": "knows"}
@@ -38,7 +38,7 @@ def test_an_unreadable_line_is_reported_with_its_number_and_the_rest_goes_on() -
     lines = [json.dumps(ENTITY), "{cut", "[1]", json.dumps({"type": "entity", "name": "x"})]
     lines += [json.dumps(ENTITY | {"name": "a\nb"}), json.dumps(RELATION)]
     found = [item for _, item in parse_lines(lines)]
-    unreadable = [item for item in found if isinstance(item, Unreadable)]
+    unreadable = [item for item in found if isinstance(item, UnreadableLine)]
     assert [item.line for item in unreadable] == [2, 3, 4, 5]
     assert all(item.reason for item in unreadable)
     assert isinstance(found[-1], RelationSpec)
@@ -60,4 +60,4 @@ def test_an_entity_with_more_observations_than_a_call_may_have_comes_in_pieces()
 def test_no_text_stops_the_reading(lines: list[str]) -> None:
     for number, item in parse_lines(lines):
         assert 1 <= number <= len(lines)
-        assert isinstance(item, NewEntity | RelationSpec | Unreadable)
+        assert isinstance(item, NewEntity | RelationSpec | UnreadableLine)

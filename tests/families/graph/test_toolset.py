@@ -14,7 +14,7 @@ from everkept.errors import (
     NotFound,
     ProjectArchived,
 )
-from everkept.settings import load
+from everkept.settings import read_settings
 from tool_calls import Client
 
 GRAPH_TOOLS: dict[str, dict[str, Any]] = {
@@ -457,7 +457,7 @@ async def test_a_masked_observation_is_deleted_by_the_text_that_was_given(graph:
 
 async def test_secrets_are_stored_where_masking_is_switched_off(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "toolsets": "graph", "mask_secrets": False, "project": "one"}
-    app = App(load(flags, {}), library=MemoryLibrary())
+    app = App(read_settings(flags, {}), library=MemoryLibrary())
     client = Client(app)
     assert "warnings" not in await entity(client, "CI", "system", f"uses {TOKEN}")
     assert await texts(client, "CI") == [f"uses {TOKEN}"]

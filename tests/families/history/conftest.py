@@ -8,7 +8,7 @@ from unified_search import Everything
 
 @pytest.fixture
 async def store(library: Library) -> RecordStore:
-    return await library.history()
+    return await library.open_history_store()
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 from code_samples import SAMPLES
 from everkept.core.records import Record
-from everkept.families.history.call_trace import links_of
-from everkept.families.history.code_outlines import Called, Outline, outline
-from everkept.families.history.model import CODE, SYMBOL, symbol_id
+from everkept.families.history.call_trace import build_symbol_links
+from everkept.families.history.code_outlines import CodeCall, CodeOutline, outline_code
+from everkept.families.history.model import CODE, SYMBOL, build_symbol_id
 
 SHOP = "/home/ann/shop"
 
@@ -12,7 +12,7 @@ def code(name: str = "code_1", project: str = SHOP) -> Record:
 
 
 def test_code_is_linked_to_all_that_it_speaks_of() -> None:
-    symbols, links = links_of(code(), outline(SAMPLES["python"].text, "python"))
+    symbols, links = build_symbol_links(code(), outline_code(SAMPLES["python"].text, "python"))
     names = {symbol.id: symbol.name for symbol in symbols}
     told = {(link.verb, names[link.target]) for link in links}
     assert ("defines", "Basket.total") in told
@@ -24,17 +24,21 @@ def test_code_is_linked_to_all_that_it_speaks_of() -> None:
 
 
 def test_a_symbol_is_named_once_in_each_project() -> None:
-    symbols, _ = links_of(code(), outline("class Cart: pass\nCart()\nCart()", "python"))
+    symbols, _ = build_symbol_links(
+        code(), outline_code("class Cart: pass\nCart()\nCart()", "python")
+    )
     [cart] = symbols
-    assert (cart.id, cart.kind) == (symbol_id(SHOP, "Cart"), SYMBOL)
+    assert (cart.id, cart.kind) == (build_symbol_id(SHOP, "Cart"), SYMBOL)
     assert (cart.name, cart.name_key, cart.variant, cart.scope) == ("Cart", "Cart", SHOP, SHOP)
-    [elsewhere], _ = links_of(code(project=""), outline("Cart()", "python"))
+    [elsewhere], _ = build_symbol_links(code(project=""), outline_code("Cart()", "python"))
     assert elsewhere.id != cart.id
 
 
 def test_a_call_lists_all_who_call() -> None:
-    made = Outline(calls=(Called("pay", "one"), Called("pay", "two"), Called("pay"), Called("go")))
-    symbols, links = links_of(code(), made)
+    made = CodeOutline(
+        calls=(CodeCall("pay", "one"), CodeCall("pay", "two"), CodeCall("pay"), CodeCall("go"))
+    )
+    symbols, links = build_symbol_links(code(), made)
     names = {symbol.id: symbol.name for symbol in symbols}
     assert {names[link.target]: dict(link.facets) for link in links} == {
         "pay": {"by": ["one", "two"]},
@@ -44,7 +48,7 @@ def test_a_call_lists_all_who_call() -> None:
 
 def test_a_symbol_is_what_the_code_says_that_it_is_and_else_unknown() -> None:
     text = "import shop\nfrom shop import helper\nclass Cart: pass\nother()\nhelper()"
-    symbols, _ = links_of(code(), outline(text, "python"))
+    symbols, _ = build_symbol_links(code(), outline_code(text, "python"))
     assert {symbol.name: symbol.type for symbol in symbols} == {
         "Cart": "class",
         "shop": "module",
@@ -54,9 +58,9 @@ def test_a_symbol_is_what_the_code_says_that_it_is_and_else_unknown() -> None:
 
 
 def test_links_have_the_same_ids_each_time_and_others_for_other_code() -> None:
-    made = outline(SAMPLES["rust"].text, "rust")
-    _, links = links_of(code(), made)
-    _, again = links_of(code(), made)
-    _, elsewhere = links_of(code("code_2"), made)
+    made = outline_code(SAMPLES["rust"].text, "rust")
+    _, links = build_symbol_links(code(), made)
+    _, again = build_symbol_links(code(), made)
+    _, elsewhere = build_symbol_links(code("code_2"), made)
     assert links == again
     assert len({link.id for link in (*links, *elsewhere)}) == len(links) + len(elsewhere)

@@ -2,7 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.code_languages import file_in, language_of, named_language
+from everkept.families.history.code_languages import (
+    detect_language,
+    find_tag_file,
+    normalize_language,
+)
 
 TAGS = [
     ("py", "python"),
@@ -45,7 +49,7 @@ TAGS = [
 
 @pytest.mark.parametrize(("tag", "language"), TAGS)
 def test_a_fence_says_its_language_in_many_ways(tag: str, language: str | None) -> None:
-    assert language_of(tag, None) == language
+    assert detect_language(tag, None) == language
 
 
 @pytest.mark.parametrize(
@@ -69,12 +73,12 @@ def test_a_fence_says_its_language_in_many_ways(tag: str, language: str | None) 
     ],
 )
 def test_the_name_of_a_file_tells_its_language(file: str, language: str | None) -> None:
-    assert language_of(None, file) == language
+    assert detect_language(None, file) == language
 
 
 def test_what_a_fence_says_comes_before_what_the_file_is_called() -> None:
-    assert language_of("diff", "src/x.py") == "diff"
-    assert language_of("unheard-of", "src/x.py") == "python"
+    assert detect_language("diff", "src/x.py") == "diff"
+    assert detect_language("unheard-of", "src/x.py") == "python"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_what_a_fence_says_comes_before_what_the_file_is_called() -> None:
     ],
 )
 def test_a_fence_may_name_a_file(tag: str, file: str | None) -> None:
-    assert file_in(tag) == file
+    assert find_tag_file(tag) == file
 
 
 @pytest.mark.parametrize(
@@ -115,19 +119,19 @@ def test_a_fence_may_name_a_file(tag: str, file: str | None) -> None:
     ],
 )
 def test_a_filter_is_understood_as_people_type_it(typed: str, language: str) -> None:
-    assert named_language(typed) == language
+    assert normalize_language(typed) == language
 
 
 @given(st.text(), st.text())
 def test_any_text_may_stand_where_a_language_or_a_file_is_named(tag: str, file: str) -> None:
-    language = language_of(tag, file)
+    language = detect_language(tag, file)
     assert language is None or language == language.casefold() != ""
-    assert file_in(tag) != ""
-    named_language(tag)
+    assert find_tag_file(tag) != ""
+    normalize_language(tag)
 
 
 @given(st.sampled_from([tag for tag, language in TAGS if language]))
 def test_a_language_is_its_own_name(tag: str) -> None:
-    language = language_of(tag, None)
+    language = detect_language(tag, None)
     assert language is not None
-    assert language_of(language, None) == named_language(language) == language
+    assert detect_language(language, None) == normalize_language(language) == language

@@ -4,39 +4,39 @@ from hypothesis import strategies as st
 
 from code_samples import SAMPLES
 from everkept.families.history.code_outlines import (
-    LONGEST_NAME,
-    MOST_NAMES,
-    Called,
-    Defined,
-    Extended,
-    Outline,
-    outline,
+    MAX_NAME_CHARACTERS,
+    MAX_NAMES,
+    CodeCall,
+    CodeDefinition,
+    CodeInheritance,
+    CodeOutline,
+    outline_code,
 )
 from examples import examples
 
 LANGUAGES = sorted(SAMPLES)
 
 
-def defined(made: Outline) -> dict[str, str]:
+def defined(made: CodeOutline) -> dict[str, str]:
     return {each.name: each.kind for each in made.defines}
 
 
-def called(made: Outline) -> set[tuple[str, str | None]]:
+def called(made: CodeOutline) -> set[tuple[str, str | None]]:
     return {(each.name, each.by) for each in made.calls}
 
 
-def imported(made: Outline) -> list[str]:
+def imported(made: CodeOutline) -> list[str]:
     return [each.name for each in made.imports]
 
 
-def extended(made: Outline) -> list[tuple[str, str | None]]:
+def extended(made: CodeOutline) -> list[tuple[str, str | None]]:
     return [(each.name, each.by) for each in made.extends]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_code_is_outlined(language: str) -> None:
     sample = SAMPLES[language]
-    made = outline(sample.text, language)
+    made = outline_code(sample.text, language)
     assert defined(made) == sample.defines
     assert called(made) == sample.calls
     assert imported(made) == sample.imports
@@ -63,7 +63,7 @@ def test_code_is_outlined(language: str) -> None:
 def test_a_call_has_its_class_or_module_where_the_code_tells_it(
     language: str, text: str, name: str, by: str | None
 ) -> None:
-    assert Called(name, by) in outline(text, language).calls
+    assert CodeCall(name, by) in outline_code(text, language).calls
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_call_has_its_class_or_module_where_the_code_tells_it(
     ],
 )
 def test_what_all_code_calls_is_left_out(language: str, text: str) -> None:
-    assert outline(text, language).calls == ()
+    assert outline_code(text, language).calls == ()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_all_code_calls_is_left_out(language: str, text: str) -> None:
     ],
 )
 def test_a_method_is_known_without_its_class(language: str, text: str, name: str) -> None:
-    assert defined(outline(text, language)).get(name) in ("method", "function")
+    assert defined(outline_code(text, language)).get(name) in ("method", "function")
 
 
 def test_indentation_out_of_the_middle_of_a_file_is_understood() -> None:
@@ -107,28 +107,28 @@ def total(self):
     def tax(self):
         return rate(self.country)
 """
-    made = outline(text, "python")
+    made = outline_code(text, "python")
     assert defined(made).keys() == {"total", "tax"}
     assert called(made) == {("add_up", "total"), ("rate", "tax")}
 
 
 def test_markup_in_typescript_is_understood() -> None:
     text = "export const App = () => <Panel title={pick(1)}><div><Item /></div></Panel>"
-    made = outline(text, "typescript")
+    made = outline_code(text, "typescript")
     assert called(made) == {("Panel", "App"), ("pick", "App"), ("Item", "App")}
 
 
 def test_code_that_breaks_off_keeps_what_was_there() -> None:
     text = "public class Cart : Base {\n  public int Total() {\n    foreach (var x in Items()) {\n"
-    made = outline(text, "csharp")
-    assert made.defines == (Defined("Cart", "class"), Defined("Cart.Total", "method"))
-    assert made.extends == (Extended("Base", "Cart"),)
-    assert made.calls == (Called("Items", "Cart.Total"),)
+    made = outline_code(text, "csharp")
+    assert made.defines == (CodeDefinition("Cart", "class"), CodeDefinition("Cart.Total", "method"))
+    assert made.extends == (CodeInheritance("Base", "Cart"),)
+    assert made.calls == (CodeCall("Items", "Cart.Total"),)
 
 
 @pytest.mark.parametrize("language", [None, "", "cobol", "markdown", "text", "json"])
 def test_a_language_without_a_grammar_has_an_empty_outline(language: str | None) -> None:
-    assert outline("def f():\n    g()", language) == Outline()
+    assert outline_code("def f():\n    g()", language) == CodeOutline()
 
 
 def test_of_a_patch_only_what_it_leaves_is_outlined() -> None:
@@ -145,29 +145,29 @@ diff --git a/shop.py b/shop.py
 @@ -0,0 +1 @@
 +export function show() { return render() }
 """
-    made = outline(text, "diff")
+    made = outline_code(text, "diff")
     assert defined(made).keys() == {"total", "show"}
     assert called(made) == {("new_sum", "total"), ("render", "show")}
 
 
 def test_there_are_not_more_names_than_a_person_could_want() -> None:
-    functions = "\n".join(f"def f{n}():\n    g{n}()" for n in range(MOST_NAMES * 2))
+    functions = "\n".join(f"def f{n}():\n    g{n}()" for n in range(MAX_NAMES * 2))
     bases = ", ".join(f"Base{n}" for n in range(50))
-    imports = "\n".join(f"import m{n}" for n in range(MOST_NAMES * 2))
-    made = outline(f"{imports}\nclass A({bases}): pass\n{functions}", "python")
-    assert len(made.defines) == len(made.calls) == len(made.imports) == MOST_NAMES
+    imports = "\n".join(f"import m{n}" for n in range(MAX_NAMES * 2))
+    made = outline_code(f"{imports}\nclass A({bases}): pass\n{functions}", "python")
+    assert len(made.defines) == len(made.calls) == len(made.imports) == MAX_NAMES
     assert len(made.extends) == 50
 
 
 def test_a_name_that_goes_on_for_ever_is_none() -> None:
-    name = "x" * (LONGEST_NAME + 1)
-    assert outline(f"def {name}(): pass\ndef f(): {name}()", "python").calls == ()
+    name = "x" * (MAX_NAME_CHARACTERS + 1)
+    assert outline_code(f"def {name}(): pass\ndef f(): {name}()", "python").calls == ()
 
 
 @given(st.sampled_from(LANGUAGES), st.binary(max_size=400))
 def test_any_bytes_have_an_outline(language: str, noise: bytes) -> None:
     for encoding in ("latin-1", "utf-8"):
-        outline(noise.decode(encoding, "surrogateescape"), language)
+        outline_code(noise.decode(encoding, "surrogateescape"), language)
 
 
 @settings(max_examples=examples(200))
@@ -178,10 +178,10 @@ def test_a_cut_anywhere_leaves_an_outline_of_known_names(
     text = SAMPLES[language].text
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    made = outline(text[start:end], language)
+    made = outline_code(text[start:end], language)
     for each in (*made.defines, *made.calls, *made.imports, *made.extends):
         assert each.name
-        assert len(each.name) <= LONGEST_NAME
+        assert len(each.name) <= MAX_NAME_CHARACTERS
 
 
 @settings(max_examples=examples(100))
@@ -189,10 +189,10 @@ def test_a_cut_anywhere_leaves_an_outline_of_known_names(
     st.sampled_from(LANGUAGES), st.lists(st.sampled_from("(){}[]<>\"'`/*#=;:,.\n ax"), max_size=300)
 )
 def test_a_heap_of_signs_has_an_outline(language: str, signs: list[str]) -> None:
-    outline("".join(signs), language)
+    outline_code("".join(signs), language)
 
 
 def test_the_same_text_has_the_same_outline() -> None:
     for language in LANGUAGES:
         text = SAMPLES[language].text
-        assert outline(text, language) == outline(text, language)
+        assert outline_code(text, language) == outline_code(text, language)

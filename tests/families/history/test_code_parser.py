@@ -2,16 +2,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.history.code_parser import (
-    LONGEST_LINE,
-    Piece,
-    fragments,
-    missing_end,
-    pieces,
+    MAX_LINE_CHARACTERS,
+    FragmentPiece,
+    find_missing_brackets,
+    split_fragments,
+    split_pieces,
 )
 
 
 def shown(text: str, language: str | None) -> list[tuple[str, str | None]]:
-    return [(each.text, each.language) for each in fragments(text, language)]
+    return [(each.text, each.language) for each in split_fragments(text, language)]
 
 
 def test_plain_code_is_one_fragment_as_it_is() -> None:
@@ -59,7 +59,7 @@ def test_lines_with_signs_before_them_are_a_patch_whatever_the_fence_says() -> N
 
 
 def test_packed_code_and_drawings_are_left_out() -> None:
-    packed = "x=" + "y" * LONGEST_LINE
+    packed = "x=" + "y" * MAX_LINE_CHARACTERS
     drawing = "+----+----+\n|    |    |\n" * 100
     assert shown(f"a()\n{packed}\nb()", "javascript") == [("a()\nb()", "javascript")]
     [(text, _)] = shown("call(me)\n" * 120 + drawing + "call(me)\n" * 120, "python")
@@ -71,36 +71,36 @@ def test_pieces_are_cut_between_definitions_and_else_say_that_they_go_on() -> No
     text = (
         "def a():\n    one\n    two\n\ndef b():\n    three\n    four\n    five\ndef c():\n    six"
     )
-    assert list(pieces(text, 28)) == [
-        Piece("def a():\n    one\n    two\n"),
-        Piece("def b():\n    three\n    four"),
-        Piece("    five", is_continued=True),
-        Piece("def c():\n    six"),
+    assert list(split_pieces(text, 28)) == [
+        FragmentPiece("def a():\n    one\n    two\n"),
+        FragmentPiece("def b():\n    three\n    four"),
+        FragmentPiece("    five", is_continued=True),
+        FragmentPiece("def c():\n    six"),
     ]
 
 
 @given(st.text(alphabet="a }\n"), st.integers(1, 20))
 def test_pieces_together_are_the_text(text: str, size: int) -> None:
-    made = list(pieces(text, size))
+    made = list(split_pieces(text, size))
     assert "\n".join(each.text for each in made) == text
     assert not made[0].is_continued
     assert all(len(each.text) <= size or "\n" not in each.text for each in made)
 
 
 def test_what_is_open_at_the_end_is_closed() -> None:
-    assert missing_end("class A { f() { return [1, (2") == ")]}}"
-    assert missing_end("f(\"(\", '{', `[`) // (\n/* { ") == ""
-    assert missing_end("} else {") == "}"
+    assert find_missing_brackets("class A { f() { return [1, (2") == ")]}}"
+    assert find_missing_brackets("f(\"(\", '{', `[`) // (\n/* { ") == ""
+    assert find_missing_brackets("} else {") == "}"
 
 
 @given(st.text(alphabet="(){}[]\"'`/*\n ab"))
 def test_what_was_closed_has_nothing_open(text: str) -> None:
-    end = missing_end(text)
+    end = find_missing_brackets(text)
     assert set(end) <= set(")]}")
     assert len(end) <= sum(text.count(sign) for sign in "([{")
 
 
 @given(st.text(), st.sampled_from([None, "python", "diff", "javascript"]))
 def test_any_text_has_fragments(text: str, language: str | None) -> None:
-    for fragment in fragments(text, language):
+    for fragment in split_fragments(text, language):
         assert "\0" not in fragment.text

@@ -5,19 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations import Written, assistant, tell, user
-from everkept.core.answers import cursor_of
+from everkept.core.answers import encode_cursor
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Delete, Ref, Where
+from everkept.core.records import Batch, Delete, RecordFilter, Ref
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
 from everkept.families.history.conversation_reader import (
-    LONGEST_ALONE,
-    LONGEST_IN_PAGE,
-    opened,
-    page_of,
-    read,
+    MAX_SINGLE_TURN_CHARACTERS,
+    MAX_TURN_CHARACTERS,
+    build_page,
+    read_turns,
+    resolve_target,
 )
-from everkept.families.history.model import CODE, code_id, conversation_id
+from everkept.families.history.model import CODE, build_code_id, build_conversation_id
 from everkept.families.history.search_answers import ConversationPage
 from records import DAY_ONE
 
@@ -25,8 +25,8 @@ from records import DAY_ONE
 async def page(
     store: RecordStore, name: str, limit: int = 20, cursor: str | None = None
 ) -> ConversationPage:
-    place = await opened(store, name)
-    return page_of(place, await read(store, place, limit, cursor))
+    place = await resolve_target(store, name)
+    return build_page(place, await read_turns(store, place, limit, cursor))
 
 
 def texts(read_page: ConversationPage) -> list[str]:
@@ -39,7 +39,7 @@ async def told(store: RecordStore, count: int, **more: Any) -> list[str]:
 
 async def test_a_conversation_is_read_from_its_beginning(store: RecordStore) -> None:
     await told(store, 3, title="Three turns", branch="main", continues="s0", part_of="boss")
-    answer = await page(store, conversation_id("claude-code", "s1"))
+    answer = await page(store, build_conversation_id("claude-code", "s1"))
     assert texts(answer) == ["turn 0", "turn 1", "turn 2"]
     assert (answer.title, answer.branch, answer.source) == ("Three turns", "main", "claude-code")
     assert (answer.continues, answer.part_of) == ("s0", "boss")
@@ -97,13 +97,13 @@ async def test_pages_lead_through_the_whole_conversation_both_ways(
 
 
 async def test_a_long_turn_is_clipped_among_others_and_whole_alone(store: RecordStore) -> None:
-    long = "x" * (LONGEST_ALONE + 10)
+    long = "x" * (MAX_SINGLE_TURN_CHARACTERS + 10)
     ids = await tell(store, "s1", "short", long, "after")
     answer = await page(store, ids[1])
-    assert [turn.clipped for turn in answer.turns] == [None, len(long) - LONGEST_IN_PAGE, None]
+    assert [turn.clipped for turn in answer.turns] == [None, len(long) - MAX_TURN_CHARACTERS, None]
     assert answer.note is not None
     alone = await page(store, ids[1], limit=1)
-    assert (len(alone.turns[0].text), alone.turns[0].clipped) == (LONGEST_ALONE, 10)
+    assert (len(alone.turns[0].text), alone.turns[0].clipped) == (MAX_SINGLE_TURN_CHARACTERS, 10)
     rest = await page(store, ids[1], limit=1, cursor=alone.next_cursor)
     assert alone.turns[0].text + rest.turns[0].text == long
     assert rest.turns[0].clipped is None
@@ -124,9 +124,9 @@ async def test_a_turn_tells_its_files_tools_model_and_code(store: RecordStore) -
         ("python", "a.py", "x = 1"),  # a tool wrote it: the text does not show it
         (None, None, None),
     ]
-    asked = await page(store, code_id(turn, 0))
+    asked = await page(store, build_code_id(turn, 0))
     assert [piece.text for piece in asked.turns[1].code or ()] == ["x = 1", None]
-    shown = await page(store, code_id(turn, 1))
+    shown = await page(store, build_code_id(turn, 1))
     assert [piece.text for piece in shown.turns[1].code or ()] == ["x = 1", "y"]
     assert shown.turns[1].type == "conversation"
     assert asked.turns[1].is_asked
@@ -191,7 +191,7 @@ async def test_a_chunk_of_a_session_opens_its_turn_or_the_nearest(
 ) -> None:
     ids = await told(store, 6)
     await store.commit(Batch((Delete(Ref("record", ids[2])),), DAY_ONE, "import", derived=True))
-    place = await opened(store, chunk)
+    place = await resolve_target(store, chunk)
     assert place.is_chunk
     assert place.turn is not None
     assert place.turn.id == ids[turn]
@@ -199,24 +199,24 @@ async def test_a_chunk_of_a_session_opens_its_turn_or_the_nearest(
 
 async def test_a_session_may_be_named_as_a_chunk_is(store: RecordStore) -> None:
     await tell(store, "s1-chunk-2", "one", "two")
-    place = await opened(store, "s1-chunk-2")
+    place = await resolve_target(store, "s1-chunk-2")
     assert place.turn is None
     with pytest.raises(NotFound):
-        await opened(store, "s2-chunk-2")
+        await resolve_target(store, "s2-chunk-2")
 
 
 async def test_a_cursor_of_another_conversation_is_refused(store: RecordStore) -> None:
     await told(store, 9)
     await tell(store, "s2", "one", "two")
     cursor = (await page(store, "s1", limit=2)).next_cursor
-    for wrong in (cursor, cursor_of("text", "turn", 4), cursor_of("from", "x", 1)):
+    for wrong in (cursor, encode_cursor("text", "turn", 4), encode_cursor("from", "x", 1)):
         with pytest.raises(InvalidInput, match="next_cursor"):
             await page(store, "s2", cursor=wrong)
 
 
 async def test_symbols_cannot_be_read(store: RecordStore) -> None:
     await tell(store, "s1", assistant("code", code=(Written("x", defines=("login",)),)))
-    [symbol] = [r for r in await store.scan(Where()) if r.kind == "symbol"]
+    [symbol] = [r for r in await store.scan(RecordFilter()) if r.kind == "symbol"]
     with pytest.raises(NotFound):
         await page(store, symbol.id)
-    assert [r.kind for r in await store.scan(Where())].count(CODE) == 1
+    assert [r.kind for r in await store.scan(RecordFilter())].count(CODE) == 1

@@ -5,79 +5,85 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations import DAY
-from everkept.core.answers import Finding
-from everkept.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
-from everkept.core.times import iso
+from everkept.core.answers import SearchFinding
+from everkept.core.peers import MAX_RESULTS, PEER_SCORE_FACTOR, PeerAnswer, PeerAnswers, PeerFault
+from everkept.core.times import format_iso
 from everkept.families.history.merged_results import (
-    LEAST,
-    NO_PEERS,
-    Meant,
-    also_in,
-    each_once,
-    joined,
-    same_text,
-    shares,
-    warnings_of,
+    MIN_SHARE,
+    NO_PEERS_WARNING,
+    SearchFilter,
+    add_source,
+    compute_shares,
+    list_peer_warnings,
+    merge_peer_answers,
+    normalize_text,
+    remove_duplicates,
 )
-from everkept.families.history.search_answers import LOCAL, Context, MemoryResult
-from everkept.families.history.searches import Answered
-from everkept.tools.tool import Warned
+from everkept.families.history.search_answers import LOCAL_SOURCE, MemoryResult, TurnContext
+from everkept.families.history.searches import HistoryAnswer
+from everkept.tools.tool import ToolWarning
 from records import DAY_ONE
 
 WORDS = st.lists(st.sampled_from(["login", "flaky", "test", "blue", "page"]), max_size=6)
 
 
 def test_the_search_that_has_the_asked_words_counts_in_full() -> None:
-    counted = shares("flaky login", {"a": ["the flaky login"], "b": ["a blue page"], "c": []})
-    assert counted == {"a": 1.0, "b": LEAST, "c": LEAST}
+    counted = compute_shares(
+        "flaky login", {"a": ["the flaky login"], "b": ["a blue page"], "c": []}
+    )
+    assert counted == {"a": 1.0, "b": MIN_SHARE, "c": MIN_SHARE}
 
 
 def test_where_nobody_has_a_word_all_count_the_same() -> None:
-    assert shares("flaky login", {"a": ["a blue page"], "b": []}) == {"a": 1.0, "b": 1.0}
+    assert compute_shares("flaky login", {"a": ["a blue page"], "b": []}) == {"a": 1.0, "b": 1.0}
 
 
 @given(st.dictionaries(st.text(max_size=2), st.lists(WORDS.map(" ".join), max_size=3)), WORDS)
 def test_shares_lie_between_the_least_and_all_and_somebody_has_all(
     texts: dict[str, list[str]], asked: list[str]
 ) -> None:
-    counted = shares(" ".join(asked), texts)
+    counted = compute_shares(" ".join(asked), texts)
     assert counted.keys() == texts.keys()
-    assert all(LEAST <= share <= 1 for share in counted.values())
+    assert all(MIN_SHARE <= share <= 1 for share in counted.values())
     assert not counted or max(counted.values()) == 1
 
 
-MEANT = Meant("flaky login", "all", 10)
+MEANT = SearchFilter("flaky login", "all", 10)
 
 
 def own(content: str, score: float = 0.5, *, at: int = DAY_ONE, **more: Any) -> MemoryResult:
-    plain: dict[str, Any] = {"type": "conversation", "source": LOCAL, "highlights": []} | more
-    context = Context("s1", "/home/ann/shop", iso(at), ["user"])
+    plain: dict[str, Any] = {
+        "type": "conversation",
+        "source": LOCAL_SOURCE,
+        "highlights": [],
+    } | more
+    context = TurnContext("s1", "/home/ann/shop", format_iso(at), ["user"])
     return MemoryResult(
         f"turn_{content}", content=content, context=context, relevance_score=score, **plain
     )
 
 
-def foreign(content: str, score: float = 0.5, **more: Any) -> Finding:
+def foreign(content: str, score: float = 0.5, **more: Any) -> SearchFinding:
     plain: dict[str, Any] = {"type": "conversation", "project": "shop", "at": DAY_ONE} | more
-    return Finding(
+    return SearchFinding(
         id=f"anna:turn_{content}", content=content, score=score, search_type="semantic", **plain
     )
 
 
-def answers(**findings: list[Finding]) -> Asked:
-    return Asked([PeerAnswer(peer, tuple(some)) for peer, some in findings.items()])
+def answers(**findings: list[SearchFinding]) -> PeerAnswers:
+    return PeerAnswers([PeerAnswer(peer, tuple(some)) for peer, some in findings.items()])
 
 
 def test_what_others_have_stands_among_our_own_and_counts_a_little_less() -> None:
-    told = joined(
-        Answered([own("flaky login here", 0.5)]),
+    told = merge_peer_answers(
+        HistoryAnswer([own("flaky login here", 0.5)]),
         answers(anna=[foreign("flaky login there", 0.9), foreign("flaky login too", 0.2)]),
         MEANT,
     )
     assert [(each.source, each.relevance_score) for each in told.results] == [
-        ("peer:anna", round(0.9 * SHARE, 3)),
-        (LOCAL, 0.5),
-        ("peer:anna", round(0.2 * SHARE, 3)),
+        ("peer:anna", round(0.9 * PEER_SCORE_FACTOR, 3)),
+        (LOCAL_SOURCE, 0.5),
+        ("peer:anna", round(0.2 * PEER_SCORE_FACTOR, 3)),
     ]
     first = told.results[0]
     assert first.context.project_path == "shop"
@@ -86,7 +92,7 @@ def test_what_others_have_stands_among_our_own_and_counts_a_little_less() -> Non
 
 def test_a_server_that_has_fewer_of_the_words_counts_for_less() -> None:
     asked = answers(anna=[foreign("a blue page", 0.9)], bert=[foreign("the flaky login", 0.7)])
-    told = joined(Answered(), asked, MEANT)
+    told = merge_peer_answers(HistoryAnswer(), asked, MEANT)
     assert [each.source for each in told.results] == ["peer:bert", "peer:anna"]
 
 
@@ -95,19 +101,19 @@ def test_the_same_text_stands_once_and_names_all_who_have_it() -> None:
         anna=[foreign("Flaky  login", 0.9), foreign("another login", 0.3)],
         bert=[foreign("flaky login", 0.8), foreign("Another login", 0.4)],
     )
-    told = joined(Answered([own("flaky login", 0.2)]), asked, MEANT)
+    told = merge_peer_answers(HistoryAnswer([own("flaky login", 0.2)]), asked, MEANT)
     named = {each.content.lower(): (each.source, each.also_in) for each in told.results}
-    assert named["flaky login"] == (LOCAL, ["peer:anna", "peer:bert"])
+    assert named["flaky login"] == (LOCAL_SOURCE, ["peer:anna", "peer:bert"])
     assert named["another login"] == ("peer:bert", ["peer:anna"])
     assert len(told.results) == 2
 
 
 def test_without_anything_from_others_our_own_answer_stays_as_it_is() -> None:
-    mine = Answered([own("b", 0.4), own("a", 0.41)], ["topic"])
+    mine = HistoryAnswer([own("b", 0.4), own("a", 0.41)], ["topic"])
     fault = PeerFault("anna", "peer_timed_out", "Without anna.")
-    told = joined(mine, Asked([PeerAnswer("bert")], [fault]), MEANT)
+    told = merge_peer_answers(mine, PeerAnswers([PeerAnswer("bert")], [fault]), MEANT)
     assert (told.results, told.topics) == (mine.results, ["topic"])
-    assert told.warnings == (Warned("peer_timed_out", "Without anna."),)
+    assert told.warnings == (ToolWarning("peer_timed_out", "Without anna."),)
 
 
 def test_what_was_asked_for_is_what_comes_in() -> None:
@@ -119,7 +125,7 @@ def test_what_was_asked_for_is_what_comes_in() -> None:
     ]
 
     def types(kind: Any) -> list[tuple[str, str]]:
-        told = joined(Answered(), answers(anna=kinds), Meant("x", kind, 10))
+        told = merge_peer_answers(HistoryAnswer(), answers(anna=kinds), SearchFilter("x", kind, 10))
         return sorted((each.content, each.type) for each in told.results)
 
     assert types("code") == [("coded", "code")]
@@ -131,28 +137,28 @@ def test_what_was_asked_for_is_what_comes_in() -> None:
 @pytest.mark.parametrize("project", ["shop", "SHOP", "/home/me/shop", "C:\\work\\shop"])
 def test_a_project_is_meant_by_its_name_wherever_it_lies(project: str) -> None:
     asked = answers(anna=[foreign("here"), foreign("there", project="blog")])
-    told = joined(Answered(), asked, Meant("x", "all", 10, project))
+    told = merge_peer_answers(HistoryAnswer(), asked, SearchFilter("x", "all", 10, project))
     assert [each.content for each in told.results] == ["here"]
 
 
 def test_what_is_older_or_newer_than_asked_stays_out() -> None:
     moments = [foreign(str(n), at=DAY_ONE + n * DAY) for n in range(5)]
-    meant = Meant("x", "all", 10, after=DAY_ONE + DAY, before=DAY_ONE + 3 * DAY)
-    told = joined(Answered(), answers(anna=moments), meant)
+    meant = SearchFilter("x", "all", 10, after=DAY_ONE + DAY, before=DAY_ONE + 3 * DAY)
+    told = merge_peer_answers(HistoryAnswer(), answers(anna=moments), meant)
     assert sorted(each.content for each in told.results) == ["1", "2", "3"]
 
 
 def test_more_is_asked_for_where_it_is_narrowed_here() -> None:
-    assert Meant("x", "code", 7).question.limit == 7
-    assert Meant("x", "code", 7).question.types == ("code",)
-    assert Meant("x", "all", 7, "shop").question.limit == MOST_RESULTS
-    assert Meant("x", "all", 7, after=1).question.limit == MOST_RESULTS
+    assert SearchFilter("x", "code", 7).peer_question.limit == 7
+    assert SearchFilter("x", "code", 7).peer_question.types == ("code",)
+    assert SearchFilter("x", "all", 7, "shop").peer_question.limit == MAX_RESULTS
+    assert SearchFilter("x", "all", 7, after=1).peer_question.limit == MAX_RESULTS
 
 
 def test_of_about_the_same_score_the_newest_come_first() -> None:
     asked = answers(anna=[foreign("flaky login old", 0.62), foreign("flaky login", 0.61, at=DAY)])
-    mine = Answered([own("flaky login new", 0.51, at=DAY_ONE + DAY)])
-    told = joined(mine, asked, MEANT)
+    mine = HistoryAnswer([own("flaky login new", 0.51, at=DAY_ONE + DAY)])
+    told = merge_peer_answers(mine, asked, MEANT)
     assert [each.content for each in told.results] == [
         "flaky login new",
         "flaky login old",
@@ -161,13 +167,13 @@ def test_of_about_the_same_score_the_newest_come_first() -> None:
 
 
 def test_nobody_to_ask_and_half_an_answer_are_told() -> None:
-    assert warnings_of(Asked(is_anybody=False)) == [NO_PEERS]
-    [warning] = warnings_of(Asked([PeerAnswer("anna", (), ("Half of it.",))]))
-    assert warning == Warned("peer_partial", 'The peer "anna" says: Half of it.')
+    assert list_peer_warnings(PeerAnswers(is_anybody=False)) == [NO_PEERS_WARNING]
+    [warning] = list_peer_warnings(PeerAnswers([PeerAnswer("anna", (), ("Half of it.",))]))
+    assert warning == ToolWarning("peer_partial", 'The peer "anna" says: Half of it.')
 
 
 TEXTS = st.sampled_from(["a", "A ", "b", "c  d", "C d", "e"])
-SOURCES = st.sampled_from([LOCAL, "peer:anna", "peer:bert"])
+SOURCES = st.sampled_from([LOCAL_SOURCE, "peer:anna", "peer:bert"])
 RESULTS = st.lists(
     st.builds(
         lambda text, score, source: own(text, score, source=source), TEXTS, st.floats(0, 1), SOURCES
@@ -178,20 +184,20 @@ RESULTS = st.lists(
 
 @given(RESULTS)
 def test_each_text_of_others_stands_once_and_no_source_is_lost(found: list[MemoryResult]) -> None:
-    ours_first = sorted(found, key=lambda one: one.source != LOCAL)
-    kept = each_once(ours_first)
-    ours = [one for one in found if one.source == LOCAL]
-    assert len([one for one in kept if one.source == LOCAL]) == len(ours)
-    theirs = [same_text(one.content) for one in kept if one.source != LOCAL]
+    ours_first = sorted(found, key=lambda one: one.source != LOCAL_SOURCE)
+    kept = remove_duplicates(ours_first)
+    ours = [one for one in found if one.source == LOCAL_SOURCE]
+    assert len([one for one in kept if one.source == LOCAL_SOURCE]) == len(ours)
+    theirs = [normalize_text(one.content) for one in kept if one.source != LOCAL_SOURCE]
     assert len(theirs) == len(set(theirs))
-    assert not set(theirs) & {same_text(one.content) for one in ours}
+    assert not set(theirs) & {normalize_text(one.content) for one in ours}
     assert _named(kept) == _named(found)
 
 
 def _named(results: list[MemoryResult]) -> set[tuple[str, str]]:
     """Who has which text."""
     return {
-        (same_text(one.content), source)
+        (normalize_text(one.content), source)
         for one in results
         for source in (one.source, *(one.also_in or ()))
     }
@@ -206,21 +212,25 @@ def _named(results: list[MemoryResult]) -> set[tuple[str, str]]:
     st.integers(1, 12),
 )
 def test_a_page_has_the_best_and_no_more_than_asked(
-    found: dict[str, list[Finding]], mine: list[MemoryResult], limit: int
+    found: dict[str, list[SearchFinding]], mine: list[MemoryResult], limit: int
 ) -> None:
-    told = joined(Answered(mine), answers(**found), Meant("a b", "all", limit))
+    told = merge_peer_answers(
+        HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", limit)
+    )
     if not any(found.values()):
         assert told.results == mine
         return
     assert len(told.results) <= limit
     assert all(0 <= each.relevance_score <= 1 for each in told.results)
-    everything = joined(Answered(mine), answers(**found), Meant("a b", "all", 50))
+    everything = merge_peer_answers(
+        HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", 50)
+    )
     best = sorted((one.relevance_score for one in everything.results), reverse=True)
     assert sorted((one.relevance_score for one in told.results), reverse=True) == best[:limit]
 
 
 def test_a_source_is_named_once() -> None:
-    assert also_in(LOCAL, None, "peer:a") == ["peer:a"]
-    assert also_in(LOCAL, ["peer:a"], "peer:a") == ["peer:a"]
-    assert also_in("peer:a", ["peer:b"], "peer:a") == ["peer:b"]
-    assert also_in("peer:a", None, "peer:a") is None
+    assert add_source(LOCAL_SOURCE, None, "peer:a") == ["peer:a"]
+    assert add_source(LOCAL_SOURCE, ["peer:a"], "peer:a") == ["peer:a"]
+    assert add_source("peer:a", ["peer:b"], "peer:a") == ["peer:b"]
+    assert add_source("peer:a", None, "peer:a") is None

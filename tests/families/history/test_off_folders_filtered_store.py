@@ -6,19 +6,19 @@ import pytest
 
 from conversations import SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core import store as questions
-from everkept.core.answers import Hops, Selection, Stock
+from everkept.core.answers import Hops, Selection, StorePage
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Weights, Where
+from everkept.core.records import RecordFilter, Weights
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from everkept.families.history.off_folders import (
-    Discreet,
-    folders_of,
-    reachable,
-    without,
+    FilteredStore,
+    hide_folders,
+    open_visible_history,
+    read_folders,
 )
-from everkept.language.words import Phrase
+from everkept.language.words import WordPhrase
 from hash_embedder import HashingEmbedder
 from records import batch, link
 
@@ -26,7 +26,7 @@ BLOG = "/home/ann/blog"
 # What nobody needs who only asks: questions that only the owner of a store asks, and those whose
 # answers would tell what is hidden.
 WITHHELD = {
-    questions.CountSources(("a",), Where(), 1),
+    questions.CountSources(("a",), RecordFilter(), 1),
     questions.FindFaults(),
     questions.GetAccesses(("a",)),
     questions.GetLinks(("a",)),
@@ -44,7 +44,7 @@ WRITES = [
     questions.Redact((), lambda _, values: values),
     questions.PutVectors("model", ()),
     questions.NoteAccesses({}, 0),
-    questions.Restock(Stock()),
+    questions.Replicate(StorePage()),
 ]
 
 
@@ -60,24 +60,24 @@ async def full() -> RecordStore:
 
 @pytest.fixture
 async def seen(full: RecordStore) -> RecordStore:
-    return without(full, await folders_of(full), frozenset({SHOP}))
+    return hide_folders(full, await read_folders(full), frozenset({SHOP}))
 
 
 async def ids_of(store: RecordStore, kind: str, folder: str) -> list[str]:
-    found = await store.scan(Where(kinds=(kind,), scopes=(folder,)))
+    found = await store.scan(RecordFilter(kinds=(kind,), scopes=(folder,)))
     return [record.id for record in found]
 
 
 def test_every_question_is_filtered_or_passed_or_withheld() -> None:
     withheld = {type(question) for question in WITHHELD}
-    assert withheld | Discreet.answers.keys() == set(MemoryStore.answers)
-    assert not withheld & Discreet.answers.keys()
+    assert withheld | FilteredStore.answers.keys() == set(MemoryStore.answers)
+    assert not withheld & FilteredStore.answers.keys()
     assert {type(write) for write in WRITES} == set(MemoryStore.upkeeps)
 
 
 @pytest.mark.parametrize("question", sorted(WITHHELD, key=repr), ids=repr)
 async def test_what_was_not_thought_about_is_refused(
-    seen: RecordStore, question: questions.Question[Any]
+    seen: RecordStore, question: questions.StoreQuestion[Any]
 ) -> None:
     with pytest.raises(KeyError):
         await seen.ask(question)
@@ -92,67 +92,69 @@ async def test_nothing_is_written(seen: RecordStore) -> None:
 
 
 async def test_where_nothing_is_hidden_the_store_is_the_store(full: RecordStore) -> None:
-    assert without(full, {SHOP, BLOG}, frozenset()) is full
+    assert hide_folders(full, {SHOP, BLOG}, frozenset()) is full
 
 
 async def test_records_are_found_by_no_way(full: RecordStore, seen: RecordStore) -> None:
-    every = Where(kinds=(CONVERSATION, TURN, CODE, SYMBOL))
-    shop = Where(kinds=(TURN,), scopes=(SHOP,))
+    every = RecordFilter(kinds=(CONVERSATION, TURN, CODE, SYMBOL))
+    shop = RecordFilter(kinds=(TURN,), scopes=(SHOP,))
     assert {record.scope for record in await seen.scan(every)} == {BLOG}
     assert await seen.scan(shop) == []
     assert await seen.get(await ids_of(full, TURN, SHOP)) == []
-    found = await seen.match(Phrase(("zebra",)), every, Weights(), 10)
+    found = await seen.match(WordPhrase(("zebra",)), every, Weights(), 10)
     assert {record.scope for record in await full.get([each.id for each in found])} == {BLOG}
-    assert await seen.match(Phrase(("zebra",)), shop, Weights(), 10) == []
-    contained = await seen.containing("fails", Where(kinds=(TURN,)), 10)
+    assert await seen.match(WordPhrase(("zebra",)), shop, Weights(), 10) == []
+    contained = await seen.match_text("fails", RecordFilter(kinds=(TURN,)), 10)
     assert [each.id for each in contained] == (await ids_of(full, TURN, BLOG))[:1]
-    assert await seen.containing("fails", shop, 10) == []
+    assert await seen.match_text("fails", shop, 10) == []
 
 
 async def test_nothing_is_found_by_its_meaning(full: RecordStore, seen: RecordStore) -> None:
     embedder = HashingEmbedder()
-    assert {r.scope for r in await seen.unembedded(embedder.name, (TURN,), 10)} == {BLOG}
+    assert {r.scope for r in await seen.find_unembedded(embedder.name, (TURN,), 10)} == {BLOG}
     await embed(full, embedder)
     [vector] = await embedder.embed(["The zebra fails"])
     also = [*await ids_of(full, CODE, SHOP), *await ids_of(full, CODE, BLOG)]
-    found = await seen.near(embedder.name, vector, Where(kinds=(TURN,)), 1, also)
+    found = await seen.find_near(embedder.name, vector, RecordFilter(kinds=(TURN,)), 1, also)
     assert {record.scope for record in await full.get([each.id for each in found])} == {BLOG}
     assert {each.id for each in found} >= set(await ids_of(full, CODE, BLOG))
-    shop = Where(kinds=(TURN,), scopes=(SHOP,))
-    assert await seen.near(embedder.name, vector, shop, 10) == []
+    shop = RecordFilter(kinds=(TURN,), scopes=(SHOP,))
+    assert await seen.find_near(embedder.name, vector, shop, 10) == []
 
 
 async def test_no_link_leads_to_it(full: RecordStore, seen: RecordStore) -> None:
     hidden, shown = await ids_of(full, CODE, SHOP), await ids_of(full, CODE, BLOG)
-    assert len(await full.links([*hidden, *shown])) == 2
-    assert [link.source for link in await seen.links([*hidden, *shown])] == shown
-    assert await seen.links(hidden) == []
+    assert len(await full.find_links([*hidden, *shown])) == 2
+    assert [link.source for link in await seen.find_links([*hidden, *shown])] == shown
+    assert await seen.find_links(hidden) == []
 
 
 async def test_no_walk_goes_through_it(full: RecordStore, seen: RecordStore) -> None:
     hidden, shown = await ids_of(full, CODE, SHOP), await ids_of(full, CODE, BLOG)
-    symbols = [record.id for record in await full.scan(Where(kinds=(SYMBOL,), scopes=(BLOG,)))]
+    symbols = [
+        record.id for record in await full.scan(RecordFilter(kinds=(SYMBOL,), scopes=(BLOG,)))
+    ]
     between = batch(link(shown[0], "is like", hidden[0]), link(hidden[0], "calls", symbols[0]))
     await full.commit(between)
     assert len(await full.walk(shown, Hops(2))) == 2
-    assert await seen.walk(shown, Hops(2)) == [await seen.links(shown)]
+    assert await seen.walk(shown, Hops(2)) == [await seen.find_links(shown)]
     assert await seen.walk(hidden, Hops(2)) == []
 
 
 async def test_folders_and_how_much_is_in_them_are_those_that_are_shown(seen: RecordStore) -> None:
-    assert await folders_of(seen) == {BLOG}
+    assert await read_folders(seen) == {BLOG}
     assert {tally.scope for tally in await seen.tally((TURN, CODE))} == {BLOG}
-    assert await seen.how_many(Where(kinds=(TURN,))) == 2
-    assert await seen.how_many(Where(kinds=(TURN,), scopes=(SHOP,))) == 0
+    assert await seen.count_records(RecordFilter(kinds=(TURN,))) == 2
+    assert await seen.count_records(RecordFilter(kinds=(TURN,), scopes=(SHOP,))) == 0
 
 
 async def test_numbers_over_all_records_are_as_they_are(
     full: RecordStore, seen: RecordStore
 ) -> None:
-    assert await seen.how_many(Where()) == await full.how_many(Where())
-    assert await seen.count() == await full.count()
-    assert await seen.frequencies(["zebra"]) == await full.frequencies(["zebra"])
-    assert await seen.stamp() == await full.stamp()
+    assert await seen.count_records(RecordFilter()) == await full.count_records(RecordFilter())
+    assert await seen.count_live() == await full.count_live()
+    assert await seen.measure_words(["zebra"]) == await full.measure_words(["zebra"])
+    assert await seen.get_stamp() == await full.get_stamp()
 
 
 ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -169,7 +171,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture
 async def library(library: Library) -> Library:
-    store = await library.history()
+    store = await library.open_history_store()
     code = (Written("def zebra():\n    stripes()", "python", "src/zebra.py", ("zebra",)),)
     await tell(
         store,
@@ -180,7 +182,7 @@ async def library(library: Library) -> Library:
     )
     await tell(store, "s2", user("The zebra crossing of the blog is painted"), project=BLOG)
     await embed(store)
-    await library.assign_workspace(SHOP, await library.create("shop", ""))
+    await library.link_workspace(SHOP, await library.create("shop", ""))
     return library
 
 
@@ -191,18 +193,18 @@ async def test_what_is_off_is_left_out_and_comes_back(
     historian = Historian(library, Moment())
     before = str(await historian(tool, **arguments))
     assert "stripes" in before
-    await library.switch("shop", off=True)
+    await library.set_off("shop", off=True)
     meanwhile = str(await historian(tool, **arguments))
     assert "stripes" not in meanwhile
     assert "crossing" in meanwhile or "crossing" not in before
-    await library.switch("shop", off=False)
+    await library.set_off("shop", off=False)
     assert "stripes" in str(await historian(tool, **arguments))
 
 
 async def test_a_conversation_that_is_off_cannot_be_read(library: Library) -> None:
     historian = Historian(library, Moment())
     assert (await historian("read_conversation", id="s1"))["turns"]
-    await library.switch("shop", off=True)
+    await library.set_off("shop", off=True)
     for name in ("s1", "claude-code:s1", "s1-chunk-1"):
         with pytest.raises(ProjectOff, match='"shop" is switched off'):
             await historian("read_conversation", id=name)
@@ -212,27 +214,27 @@ async def test_a_conversation_that_is_off_cannot_be_read(library: Library) -> No
 
 
 async def test_nothing_is_left_out_where_nothing_is_off(library: Library) -> None:
-    past = await reachable(library, HistoryOptions())
-    assert past.store is await library.history()
+    past = await open_visible_history(library, HistoryOptions())
+    assert past.store is await library.open_history_store()
     await library.create("elsewhere", "")
-    await library.switch("elsewhere", off=True)
-    assert (await reachable(library, HistoryOptions())).store is past.store
+    await library.set_off("elsewhere", off=True)
+    assert (await open_visible_history(library, HistoryOptions())).store is past.store
 
 
 async def test_all_ways_to_ask_leave_it_out(library: Library) -> None:
-    await library.switch("shop", off=True)
-    past = await reachable(library, HistoryOptions())
+    await library.set_off("shop", off=True)
+    past = await open_visible_history(library, HistoryOptions())
     assert past.hidden == {f"{SHOP}/api"}
-    every = Where(kinds=(CONVERSATION, TURN, CODE, SYMBOL))
+    every = RecordFilter(kinds=(CONVERSATION, TURN, CODE, SYMBOL))
     store = past.store
     assert {record.scope for record in await store.scan(every)} == {BLOG}
-    assert await store.how_many(every) == 2
+    assert await store.count_records(every) == 2
     assert {tally.scope for tally in await store.tally((TURN,))} == {BLOG}
-    assert len(await store.containing("zebra", Where(kinds=(TURN,)), 10)) == 1
-    hidden = Where(kinds=(TURN,), scopes=(f"{SHOP}/api",))
+    assert len(await store.match_text("zebra", RecordFilter(kinds=(TURN,)), 10)) == 1
+    hidden = RecordFilter(kinds=(TURN,), scopes=(f"{SHOP}/api",))
     assert await store.scan(hidden) == []
-    assert await store.how_many(hidden) == 0
-    full = await library.history()
+    assert await store.count_records(hidden) == 0
+    full = await library.open_history_store()
     ids = [record.id for record in await full.scan(hidden)]
     assert len(ids) == 2
     assert await store.get(ids) == []
@@ -241,10 +243,10 @@ async def test_all_ways_to_ask_leave_it_out(library: Library) -> None:
 async def test_a_folder_that_the_project_knows_by_another_name_is_off_too(
     library: Library,
 ) -> None:
-    await library.switch("shop", off=True)
-    past = await reachable(library, HistoryOptions(workspace={BLOG: SHOP}.get))
+    await library.set_off("shop", off=True)
+    past = await open_visible_history(library, HistoryOptions(workspace={BLOG: SHOP}.get))
     assert past.hidden == {BLOG, f"{SHOP}/api"}
-    assert await past.store.scan(Where(kinds=(TURN,))) == []
+    assert await past.store.scan(RecordFilter(kinds=(TURN,))) == []
 
 
 async def test_each_folder_is_looked_at_once_for_all_calls(library: Library) -> None:
@@ -254,32 +256,37 @@ async def test_each_folder_is_looked_at_once_for_all_calls(library: Library) -> 
         looked_at.append(folder)
         return SHOP if folder == BLOG else None
 
-    await library.switch("shop", off=True)
+    await library.set_off("shop", off=True)
     options = HistoryOptions(workspace=workspace)
     for _ in range(3):
-        assert (await reachable(library, options)).hidden == {BLOG, f"{SHOP}/api"}
+        assert (await open_visible_history(library, options)).hidden == {BLOG, f"{SHOP}/api"}
     assert sorted(looked_at) == [BLOG, f"{SHOP}/api"]
-    await library.switch("shop", off=False)
-    assert (await reachable(library, options)).hidden == frozenset()
+    await library.set_off("shop", off=False)
+    assert (await open_visible_history(library, options)).hidden == frozenset()
 
 
 async def test_what_is_said_in_a_new_folder_is_hidden_as_well(library: Library) -> None:
-    await library.switch("shop", off=True)
-    assert (await reachable(library, HistoryOptions())).hidden == {f"{SHOP}/api"}
-    await tell(await library.history(), "s3", "A zebra on the web", project=f"{SHOP}/web")
-    assert (await reachable(library, HistoryOptions())).hidden == {f"{SHOP}/api", f"{SHOP}/web"}
+    await library.set_off("shop", off=True)
+    assert (await open_visible_history(library, HistoryOptions())).hidden == {f"{SHOP}/api"}
+    await tell(
+        await library.open_history_store(), "s3", "A zebra on the web", project=f"{SHOP}/web"
+    )
+    assert (await open_visible_history(library, HistoryOptions())).hidden == {
+        f"{SHOP}/api",
+        f"{SHOP}/web",
+    }
 
 
 async def test_a_stamp_tells_that_a_project_was_switched(library: Library) -> None:
-    before = await (await reachable(library, HistoryOptions())).stamp()
-    await library.switch("shop", off=True)
-    assert await (await reachable(library, HistoryOptions())).stamp() != before
+    before = await (await open_visible_history(library, HistoryOptions())).read_stamp()
+    await library.set_off("shop", off=True)
+    assert await (await open_visible_history(library, HistoryOptions())).read_stamp() != before
 
 
 async def test_nobody_is_told_to_import_what_is_only_off(library: Library) -> None:
-    await library.assign_workspace(BLOG, await library.create("blog", ""))
+    await library.link_workspace(BLOG, await library.create("blog", ""))
     for name in ("shop", "blog"):
-        await library.switch(name, off=True)
+        await library.set_off(name, off=True)
     historian = Historian(library, Moment())
     for tool in ("recall_previous_discussions", "unified_memory_search"):
         answer = await historian(tool, query="zebra")

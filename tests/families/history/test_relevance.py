@@ -11,33 +11,33 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.families.history.model import CODE, DECISION, SAID, TURN
 from everkept.families.history.relevance import (
-    BLOCK,
-    LEAST,
-    NEAR,
-    NEAR_A_WORD,
-    Asking,
-    decisions_first,
-    found,
-    in_order,
-    newest_of_equals,
-    one_for_a_turn,
-    said_in,
-    shown_score,
-    sought_by,
-    waiting,
-    what_is_asked,
-    worthwhile,
+    BLOCK_RESULTS,
+    MIN_COSINE,
+    MIN_ONE_WORD_COSINE,
+    MIN_SCORE_SHARE,
+    QueryContext,
+    build_pending_notice,
+    find_turns,
+    find_words,
+    keep_newest_duplicates,
+    merge_code_hits,
+    parse_query,
+    prefer_decisions,
+    round_score,
+    select_relevant,
+    sort_for_display,
+    strip_decision_words,
 )
 from everkept.language import telling_words
-from everkept.retrieval.profile import Hit
+from everkept.retrieval.profile import SearchHit
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
-ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
+ASKING = QueryContext(HashingEmbedder(), DAY_ONE + DAY)
 
 
-def hit(score: float, at: int, name: str = "x") -> Hit:
-    return Hit(Record(name, TURN, at, at), score)
+def hit(score: float, at: int, name: str = "x") -> SearchHit:
+    return SearchHit(Record(name, TURN, at, at), score)
 
 
 class Noting:
@@ -59,7 +59,7 @@ async def test_turns_that_were_found_are_read_once(store: RecordStore) -> None:
     turns = await tell(store, "s1", "The login form", "Another login form", "One more login form")
     await embed(store)
     noting = Noting(store)
-    answer = await found(cast(RecordStore, noting), "login form", limit=10, asking=ASKING)
+    answer = await find_turns(cast(RecordStore, noting), "login form", limit=10, asking=ASKING)
     assert {hit.record.id for hit in answer.hits} == {*turns}
     assert [sorted(ids) for ids in noting.read] == [sorted(turns)]
 
@@ -69,9 +69,9 @@ async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
     before = user("What do you have for me?")
     await tell(store, "s1", before, assistant("Here is parse_invoice", code=code))
     await embed(store)
-    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    answer = await find_turns(store, "parse_invoice", limit=10, asking=ASKING)
     assert [hit.record.kind for hit in answer.hits] == [CODE]  # its turn's text does not show it
-    code_alone = await found(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    code_alone = await find_turns(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
     assert len(code_alone.hits) == 2
 
 
@@ -80,9 +80,9 @@ async def test_a_turn_stands_for_the_code_in_its_text(store: RecordStore) -> Non
     said = assistant(f"We read it line by line.\n```python\n{code}\n```", code=(Written(code),))
     [turn] = await tell(store, "s1", said)
     await embed(store)
-    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    answer = await find_turns(store, "parse_invoice", limit=10, asking=ASKING)
     assert [hit.record.id for hit in answer.hits] == [turn]
-    by_the_code = await found(store, "invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    by_the_code = await find_turns(store, "invoice", kinds=(CODE,), limit=10, asking=ASKING)
     assert [hit.record.kind for hit in by_the_code.hits] == [CODE]
 
 
@@ -91,9 +91,9 @@ async def test_of_equal_texts_the_newest_is_found(store: RecordStore) -> None:
     [newest] = await tell(store, "s2", "Look at the  login form.", at=DAY_ONE + DAY)
     await tell(store, "s3", "Look at the login form.")
     await embed(store)
-    answer = await found(store, "login form", limit=10, asking=ASKING)
+    answer = await find_turns(store, "login form", limit=10, asking=ASKING)
     assert [hit.record.id for hit in answer.hits] == [newest]
-    repeated = await found(store, "login form", limit=10, asking=ASKING, repeated=True)
+    repeated = await find_turns(store, "login form", limit=10, asking=ASKING, repeated=True)
     assert len(repeated.hits) == 3
 
 
@@ -102,16 +102,16 @@ async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
 ) -> None:
     await tell(store, "s1", "Where is the login form?", "In login.html.", "Great, thanks!")
     await embed(store)
-    answer = await found(store, "login form", limit=10, asking=ASKING)
+    answer = await find_turns(store, "login form", limit=10, asking=ASKING)
     assert "Great, thanks!" not in [hit.record.text for hit in answer.hits]
-    named = await found(store, "thanks", limit=10, asking=ASKING)
+    named = await find_turns(store, "thanks", limit=10, asking=ASKING)
     assert "Great, thanks!" in [hit.record.text for hit in named.hits]
 
 
 async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
     await tell(store, "s1", *(f"the login form number {number}" for number in range(30)))
     await embed(store)
-    answer = await found(store, "login form", limit=7, asking=ASKING)
+    answer = await find_turns(store, "login form", limit=7, asking=ASKING)
     assert len(answer.hits) == 7
 
 
@@ -122,22 +122,25 @@ async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
     )
     await tell(store, "s2", *(f"Remark {number} by me." for number in range(9)))
     await embed(store)
-    answer = await found(store, "index of the user table", limit=3, asking=ASKING)
+    answer = await find_turns(store, "index of the user table", limit=3, asking=ASKING)
     assert answer.hits[0].record.id == told
 
 
 def test_of_about_one_score_the_newest_comes_first() -> None:
     hits = [hit(0.89, 1), hit(0.85, 3), hit(0.81, 2), hit(0.79, 9)]
-    assert [one.record.at for one in in_order(hits)] == [3, 2, 1, 9]
+    assert [one.record.effective_at for one in sort_for_display(hits)] == [3, 2, 1, 9]
 
 
 def test_of_about_one_score_what_is_preferred_comes_first() -> None:
     hits = [hit(0.89, 1, "a"), hit(0.85, 3, "b"), hit(0.79, 9, "c")]
-    assert [one.record.id for one in in_order(hits, {"a", "c"})] == ["a", "b", "c"]
+    assert [one.record.id for one in sort_for_display(hits, {"a", "c"})] == ["a", "b", "c"]
 
 
 def test_a_score_at_the_edge_of_a_bucket_is_in_the_higher_one() -> None:
-    assert [one.record.at for one in in_order([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])] == [
+    assert [
+        one.record.effective_at
+        for one in sort_for_display([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])
+    ] == [
         2,
         1,
         3,
@@ -150,25 +153,25 @@ HITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9)), max_size=35)
 @given(HITS)
 def test_more_results_begin_with_those_that_fewer_have(pairs: list[tuple[float, int]]) -> None:
     hits = [hit(score, at, str(n)) for n, (score, at) in enumerate(sorted(pairs, reverse=True))]
-    shown = in_order(hits)
-    assert in_order(hits[:BLOCK]) == shown[:BLOCK]
+    shown = sort_for_display(hits)
+    assert sort_for_display(hits[:BLOCK_RESULTS]) == shown[:BLOCK_RESULTS]
     assert sorted(one.record.id for one in shown) == sorted(one.record.id for one in hits)
-    for start in range(0, len(shown), BLOCK):
-        block = shown[start : start + BLOCK]
-        buckets = [int(shown_score(one.score) * 10 + 1e-6) for one in block]
+    for start in range(0, len(shown), BLOCK_RESULTS):
+        block = shown[start : start + BLOCK_RESULTS]
+        buckets = [int(round_score(one.score) * 10 + 1e-6) for one in block]
         assert buckets == sorted(buckets, reverse=True)
         for one, other in pairwise(block):
-            same = int(shown_score(one.score) * 10 + 1e-6) == int(
-                shown_score(other.score) * 10 + 1e-6
+            same = int(round_score(one.score) * 10 + 1e-6) == int(
+                round_score(other.score) * 10 + 1e-6
             )
-            assert not same or one.record.at >= other.record.at
+            assert not same or one.record.effective_at >= other.record.effective_at
 
 
-FAR = NEAR - 0.05
+FAR = MIN_COSINE - 0.05
 LONG = "Clean up the caching of docker layers."
 
 
-def said(text: str, score: float = 0.5, cosine: float | None = None, **more: object) -> Hit:
+def said(text: str, score: float = 0.5, cosine: float | None = None, **more: object) -> SearchHit:
     fields = {"type": SAID, "kind": TURN, "name": None, "parent": None, "at": 1} | more
     record = Record(
         str(fields.get("id", text)),
@@ -182,10 +185,10 @@ def said(text: str, score: float = 0.5, cosine: float | None = None, **more: obj
         occurred_at=int(str(fields["at"])),
     )
     why = fields.get("why", {})
-    return Hit(record, score, why, cosine=cosine)  # type: ignore[arg-type]
+    return SearchHit(record, score, why, cosine=cosine)  # type: ignore[arg-type]
 
 
-def texts(hits: list[Hit]) -> list[str]:
+def texts(hits: list[SearchHit]) -> list[str]:
     return [one.record.text for one in hits]
 
 
@@ -193,9 +196,9 @@ def texts(hits: list[Hit]) -> list[str]:
     ("query", "one", "is_shown"),
     [
         ("kubernetes pod evicted", said(LONG, cosine=FAR), False),
-        ("kubernetes pod evicted", said(LONG, cosine=NEAR), True),
-        ("xyzzyplugh", said(LONG, cosine=NEAR), False),
-        ("xyzzyplugh", said(LONG, cosine=NEAR_A_WORD), True),
+        ("kubernetes pod evicted", said(LONG, cosine=MIN_COSINE), True),
+        ("xyzzyplugh", said(LONG, cosine=MIN_COSINE), False),
+        ("xyzzyplugh", said(LONG, cosine=MIN_ONE_WORD_COSINE), True),
         ("docker images", said(LONG), True),
         ("kubernetes pods", said(LONG, why={"keyword": 0.5}), False),  # a word beside it
         ("what was said in May", said(LONG, why={"date": 0.5}), True),
@@ -209,69 +212,75 @@ def texts(hits: list[Hit]) -> list[str]:
         ("cache.py", said("x = 1", kind=CODE, name="src/cache.py"), True),
     ],
 )
-def test_something_of_its_own_must_speak_for_a_hit(query: str, one: Hit, is_shown: bool) -> None:
-    assert bool(worthwhile([one], query)) is is_shown
+def test_something_of_its_own_must_speak_for_a_hit(
+    query: str, one: SearchHit, is_shown: bool
+) -> None:
+    assert bool(select_relevant([one], query)) is is_shown
 
 
 def test_what_is_far_behind_the_best_is_left_out() -> None:
-    best, good = said("the login form", 0.8), said("a login form", 0.8 * LEAST)
-    bad = said("some login form", 0.8 * LEAST - 0.01)
-    assert worthwhile([best, good, bad], "which login form is it") == [best, good]
+    best, good = said("the login form", 0.8), said("a login form", 0.8 * MIN_SCORE_SHARE)
+    bad = said("some login form", 0.8 * MIN_SCORE_SHARE - 0.01)
+    assert select_relevant([best, good, bad], "which login form is it") == [best, good]
 
 
 def test_a_stop_word_of_another_language_speaks_for_nothing() -> None:
-    assert not worthwhile([said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?")
-    assert worthwhile([said("Das ist der Fehler im Programm.")], "das")
+    assert not select_relevant(
+        [said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?"
+    )
+    assert select_relevant([said("Das ist der Fehler im Programm.")], "das")
 
 
 def test_a_rare_word_wins_over_what_is_only_near() -> None:
     near = said("The throttle of the sign-in page", 1.0, cosine=0.8)
     exact = said("Call bucket_key(account) here", 0.3, cosine=0.1)
-    assert texts(worthwhile([near, exact], "`bucket_key`")) == texts([exact, near])
+    assert texts(select_relevant([near, exact], "`bucket_key`")) == texts([exact, near])
     # In a sentence the words are not meant that literally.
-    assert worthwhile([near, exact], "how is the bucket_key of the throttle made")[0] == near
+    assert select_relevant([near, exact], "how is the bucket_key of the throttle made")[0] == near
 
 
 def test_of_equal_texts_the_newest_has_the_best_score() -> None:
     old, new = said("The  same", 0.9, id="a", at=1), said("The same", 0.4, id="b", at=2)
-    [one] = newest_of_equals([old, new])
+    [one] = keep_newest_duplicates([old, new])
     assert (one.record.id, one.score) == ("b", 0.9)
 
 
 def test_a_text_that_no_other_equals_keeps_its_hit() -> None:
     hits = [said("one text"), said("another text")]
-    assert [new is old for new, old in zip(newest_of_equals(hits), hits, strict=True)] == [True] * 2
+    assert [new is old for new, old in zip(keep_newest_duplicates(hits), hits, strict=True)] == [
+        True
+    ] * 2
 
 
 def test_a_turn_stands_for_code_that_its_text_shows() -> None:
     turn = Record("t", TURN, 1, 1, text="So:\n```\nx = 1\n```")
     shown = said("x = 1", 0.9, kind=CODE, id="c1", parent="t")
     edit = said("y = 2", 0.8, kind=CODE, id="c2", parent="t")
-    found = [*one_for_a_turn([shown, edit], {"t": turn})]
+    found = [*merge_code_hits([shown, edit], {"t": turn})]
     assert [(one.record.id, one.score) for one in found] == [("t", 0.9)]
-    assert [one.record.id for one in one_for_a_turn([edit], {"t": turn})] == ["c2"]
-    assert [one.record.id for one in one_for_a_turn([shown], {})] == ["c1"]
+    assert [one.record.id for one in merge_code_hits([edit], {"t": turn})] == ["c2"]
+    assert [one.record.id for one in merge_code_hits([shown], {})] == ["c1"]
 
 
 def test_a_text_without_the_letters_of_a_word_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    prepare = telling_words.index_text
+    prepare = telling_words.build_index_text
 
     def noted(text: str) -> str:
         read.append(text)
         return prepare(text)
 
-    monkeypatch.setattr(telling_words, "index_text", noted)
+    monkeypatch.setattr(telling_words, "build_index_text", noted)
     query = "kubernetes pods evicted overnight"
     far = [said(f"Clean up the caching of docker layers, part {n}.") for n in range(60)]
     near = said("The pods were evicted when the disk was full.")
-    assert worthwhile([*far, near], query) == [near]
+    assert select_relevant([*far, near], query) == [near]
     assert len(read) == 2  # the question, and the text that has its words
 
 
-def spoken(name: str, score: float, position: int, is_decision: bool = False) -> Hit:
+def spoken(name: str, score: float, position: int, is_decision: bool = False) -> SearchHit:
     kind = DECISION if is_decision else SAID
-    return Hit(Record(name, TURN, 1, 1, type=kind, parent="c", position=position), score)
+    return SearchHit(Record(name, TURN, 1, 1, type=kind, parent="c", position=position), score)
 
 
 @pytest.mark.parametrize(
@@ -284,21 +293,21 @@ def spoken(name: str, score: float, position: int, is_decision: bool = False) ->
     ],
 )
 def test_words_that_ask_for_a_decision_are_not_looked_for(question: str, rest: str) -> None:
-    assert what_is_asked(question) == rest
+    assert strip_decision_words(question) == rest
 
 
 def test_to_whom_asks_for_them_decisions_come_first() -> None:
     hits = [spoken("asked", 0.9, 1), spoken("decided", 0.7, 9, is_decision=True)]
-    first = decisions_first("what did we decide about the login", hits)
+    first = prefer_decisions("what did we decide about the login", hits)
     assert [one.record.id for one in first] == ["decided", "asked"]
-    assert decisions_first("the login", hits) == hits
+    assert prefer_decisions("the login", hits) == hits
 
 
 def test_a_decision_counts_as_what_led_to_it() -> None:
     hits = [spoken("asked", 0.9, 1), spoken("decided", 0.2, 3, is_decision=True)]
-    assert decisions_first("what did we decide", hits)[0].record.id == "decided"
+    assert prefer_decisions("what did we decide", hits)[0].record.id == "decided"
     later = [spoken("decided", 0.2, 0, is_decision=True), spoken("asked", 0.9, 1)]
-    assert decisions_first("what did we decide", later)[0].record.id == "asked"
+    assert prefer_decisions("what did we decide", later)[0].record.id == "asked"
 
 
 async def told(store: RecordStore, ready: int, left: int) -> None:
@@ -312,7 +321,9 @@ async def test_an_answer_says_when_many_turns_wait_for_their_vectors(
     store: RecordStore, ready: int, left: int
 ) -> None:
     await told(store, ready, left)
-    answer = await found(store, "login", limit=5, asking=Asking(HashingEmbedder(), DAY_ONE))
+    answer = await find_turns(
+        store, "login", limit=5, asking=QueryContext(HashingEmbedder(), DAY_ONE)
+    )
     assert [(notice.code, notice.message) for notice in answer.notices] == [
         ("partial_results", f"{left} of {ready + left} turns are found by words alone so far.")
     ]
@@ -323,19 +334,19 @@ async def test_a_few_that_wait_are_not_worth_a_word(
     store: RecordStore, ready: int, left: int
 ) -> None:
     await told(store, ready, left)
-    assert await waiting(store, HashingEmbedder()) is None
+    assert await build_pending_notice(store, HashingEmbedder()) is None
 
 
 async def test_nothing_waits_where_nothing_gets_a_vector(store: RecordStore) -> None:
     await told(store, 0, 3)
-    assert await waiting(store, None) is None
+    assert await build_pending_notice(store, None) is None
 
 
 def test_a_question_asks_for_no_stop_words_of_other_languages() -> None:
-    assert sought_by("Wie haben wir das Ruckeln behoben?").stems == {"ruckeln", "behoben"}
-    assert sought_by("das").stems  # there is nothing else
+    assert parse_query("Wie haben wir das Ruckeln behoben?").stems == {"ruckeln", "behoben"}
+    assert parse_query("das").stems  # there is nothing else
 
 
 def test_what_a_mask_says_nobody_said() -> None:
-    assert said_in("use [masked: aws key] here", sought_by("Which aws key is used?")) == {"us"}
-    assert sought_by("use [masked: aws key] here").stems == {"us"}
+    assert find_words("use [masked: aws key] here", parse_query("Which aws key is used?")) == {"us"}
+    assert parse_query("use [masked: aws key] here").stems == {"us"}

@@ -1,6 +1,6 @@
 from conversations import Written, assistant, embed, tell
 from everkept.core.ports import RecordStore
-from everkept.families.history.relevance import Asking, code_like, languages
+from everkept.families.history.relevance import QueryContext, find_code, list_languages
 from hash_embedder import HashingEmbedder
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"
@@ -9,7 +9,7 @@ DEFINES = "def cart_total(items):\n    return sum(item.price for item in items)"
 
 async def found(store: RecordStore, query: str, language: str | None = None) -> list[str]:
     await embed(store)
-    answer = await code_like(store, query, language, 10, Asking(HashingEmbedder()))
+    answer = await find_code(store, query, language, 10, QueryContext(HashingEmbedder()))
     assert all(0 <= hit.score <= 1 for hit in answer.hits)
     return [hit.record.text for hit in answer.hits]
 
@@ -65,7 +65,7 @@ async def test_only_code_of_the_language_is_found(store: RecordStore) -> None:
 async def test_the_most_frequent_language_is_named_first(store: RecordStore) -> None:
     code = (Written("a", "go"), Written("b", "python"), Written("c", "go"), Written("d", None))
     await tell(store, "s1", assistant("x", code=code))
-    assert await languages(store) == ["go", "python"]
+    assert await list_languages(store) == ["go", "python"]
 
 
 async def test_a_question_without_a_name_is_no_error(store: RecordStore) -> None:

@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.search_answers import HEAVIEST, LARGEST, LIFETIME, AnswerCache
+from everkept.families.history.search_answers import (
+    CACHE_MICROSECONDS,
+    MAX_CACHED_ANSWERS,
+    MAX_CACHED_RESULTS,
+    AnswerCache,
+)
 
 
 @dataclass
@@ -29,7 +34,7 @@ class World:
             self.made.append(key)
             return f"{key} at {self.stamp}"
 
-        return await cache.get(key, self.stamped, make)
+        return await cache.get_or_make(key, self.stamped, make)
 
 
 async def test_a_question_that_was_answered_is_not_asked_again() -> None:
@@ -56,7 +61,7 @@ async def test_what_changes_while_an_answer_is_made_makes_it_invalid() -> None:
         world.stamp += 1
         return "old"
 
-    assert await cache.get("a", world.stamped, make) == "old"
+    assert await cache.get_or_make("a", world.stamped, make) == "old"
     assert await world.ask(cache, "a") == "a at 1"
 
 
@@ -65,7 +70,7 @@ async def test_an_answer_lives_for_five_minutes_from_its_last_use() -> None:
     cache = world.cache()
     for _ in range(3):
         await world.ask(cache, "a")
-        world.now += LIFETIME
+        world.now += CACHE_MICROSECONDS
     assert world.made == ["a"]
     world.now += 1
     await world.ask(cache, "a")
@@ -89,7 +94,7 @@ async def test_an_answer_without_a_weight_is_not_kept() -> None:
 
 
 def test_a_thousand_answers_are_kept() -> None:
-    assert (LARGEST, LIFETIME) == (1_000, 300_000_000)
+    assert (MAX_CACHED_ANSWERS, CACHE_MICROSECONDS) == (1_000, 300_000_000)
 
 
 STEPS = st.lists(
@@ -118,7 +123,7 @@ async def test_no_answer_is_older_than_the_world_it_speaks_of(
 
 async def test_many_small_answers_and_few_large_ones_take_the_same_room() -> None:
     world = World()
-    cache = world.cache(lambda _: HEAVIEST // 2)
+    cache = world.cache(lambda _: MAX_CACHED_RESULTS // 2)
     for key in ("a", "b", "c"):
         await world.ask(cache, key)
     assert len(cache) == 2

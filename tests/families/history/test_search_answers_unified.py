@@ -1,7 +1,7 @@
 from conversations import DAY, Written, assistant, tell, user
-from everkept.core.answers import Finding
+from everkept.core.answers import SearchFinding
 from everkept.families.history.model import DECISION
-from everkept.families.history.search_answers import unified_markdown
+from everkept.families.history.search_answers import format_unified_answer
 from records import DAY_ONE
 from unified_search import Everything, Told
 
@@ -17,10 +17,12 @@ async def test_everything_stands_under_its_heading_with_how_it_was_found(
         assistant("Done.", code=(Written("def cache_product_list(): ...", file="cache.py"),)),
     )
     everything.now = DAY_ONE + 3 * DAY
-    memories = Told("memories", [Finding("m1", "memory", "The list is cached.", 0.9, "semantic")])
+    memories = Told(
+        "memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")]
+    )
     question = "what did we decide about cache_product_list"
     answer = await everything(question, memories)
-    text = unified_markdown(answer, question, everything.now)
+    text = format_unified_answer(answer, question, everything.now)
     assert text.startswith(f'I found {len(answer.results)} results about "{question}".')
     assert "### Previous Discussions" in text
     assert "3 days ago" in text
@@ -31,26 +33,28 @@ async def test_everything_stands_under_its_heading_with_how_it_was_found(
     assert "The list is cached." in text
     assert f"**How I searched:** {answer.explanation}" in text
     assert all(result.id in text for result in answer.results)
-    told = answer.worded(text)
+    told = answer.with_text(text)
     assert (told.sentence, told) == (text, answer)
 
 
 async def test_relations_have_a_heading_of_their_own(everything: Everything) -> None:
-    relation = Finding("l1", "relation", "Billing stores_in Postgres", 0.9, "graph")
+    relation = SearchFinding("l1", "relation", "Billing stores_in Postgres", 0.9, "graph")
     answer = await everything("what uses Postgres", Told("graph", [relation]))
-    text = unified_markdown(answer, "what uses Postgres", everything.now)
+    text = format_unified_answer(answer, "what uses Postgres", everything.now)
     assert "### Code Relationships" in text
     assert "Billing stores\\_in Postgres" in text or "Billing stores_in Postgres" in text
 
 
 async def test_what_is_not_merged_is_shown_too(everything: Everything) -> None:
-    memories = Told("memories", [Finding("m1", "memory", "The list is cached.", 0.9, "semantic")])
+    memories = Told(
+        "memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")]
+    )
     answer = await everything("the list", memories, merge=False)
-    assert "The list is cached." in unified_markdown(answer, "the list", everything.now)
+    assert "The list is cached." in format_unified_answer(answer, "the list", everything.now)
 
 
 async def test_nothing_found_is_said(everything: Everything) -> None:
     answer = await everything("anything")
-    text = unified_markdown(answer, "anything", everything.now)
+    text = format_unified_answer(answer, "anything", everything.now)
     assert text.startswith('I couldn\'t find anything about "anything".')
     assert "everkept import history" in text

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.history.search_filters import (
-    CLOCKS_APART,
-    TimeRange,
-    bounds,
-    nearest_project,
-    projects_meant,
-    projects_named,
-    since,
+    CLOCK_SKEW_MICROSECONDS,
+    TimeRangeName,
+    compute_bounds,
+    compute_start,
+    find_nearest_project,
+    match_named_projects,
+    match_projects,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -40,19 +40,22 @@ def micro(text: str, zone: tzinfo = UTC) -> int:
     ],
 )
 def test_a_time_range_begins_where_people_mean_it(
-    time_range: TimeRange, now: str, zone: tzinfo, start: str
+    time_range: TimeRangeName, now: str, zone: tzinfo, start: str
 ) -> None:
-    assert since(time_range, micro(now, zone), zone) == micro(start, zone)
+    assert compute_start(time_range, micro(now, zone), zone) == micro(start, zone)
 
 
 def test_all_time_has_no_beginning_and_no_end() -> None:
-    assert bounds("all", 0, UTC) == (None, None)
+    assert compute_bounds("all", 0, UTC) == (None, None)
 
 
 @pytest.mark.parametrize("time_range", ["today", "week", "month"])
-def test_the_future_is_in_no_time_range(time_range: TimeRange) -> None:
+def test_the_future_is_in_no_time_range(time_range: TimeRangeName) -> None:
     now = micro("2026-03-10T15:30:00")
-    assert bounds(time_range, now, UTC) == (since(time_range, now, UTC), now + CLOCKS_APART)
+    assert compute_bounds(time_range, now, UTC) == (
+        compute_start(time_range, now, UTC),
+        now + CLOCK_SKEW_MICROSECONDS,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_the_future_is_in_no_time_range(time_range: TimeRange) -> None:
     ],
 )
 def test_a_project_is_meant_by_its_path_or_its_last_parts(wanted: str, meant: list[str]) -> None:
-    assert projects_meant(wanted, KNOWN) == meant
+    assert match_projects(wanted, KNOWN) == meant
 
 
 @pytest.mark.parametrize(
@@ -104,18 +107,18 @@ def test_a_project_is_meant_by_its_path_or_its_last_parts(wanted: str, meant: li
     ],
 )
 def test_who_removes_a_project_must_name_it_exactly(wanted: str, named: list[str]) -> None:
-    assert projects_named(wanted, KNOWN) == named
+    assert match_named_projects(wanted, KNOWN) == named
 
 
 @pytest.mark.parametrize(
     ("wanted", "near"), [("shop-apo", API), ("/srv/work/shopapi", API), ("zzzzzz", None)]
 )
 def test_the_nearest_project_is_the_one_that_was_mistyped(wanted: str, near: str | None) -> None:
-    assert nearest_project(wanted, KNOWN) == near
+    assert find_nearest_project(wanted, KNOWN) == near
 
 
 @given(st.text(), st.lists(st.text()))
 def test_no_filter_is_an_error(wanted: str, known: list[str]) -> None:
-    assert set(projects_meant(wanted, known)) <= set(known)
-    assert set(projects_named(wanted, known)) <= set(known)
-    assert nearest_project(wanted, known) in (None, *known)
+    assert set(match_projects(wanted, known)) <= set(known)
+    assert set(match_named_projects(wanted, known)) <= set(known)
+    assert find_nearest_project(wanted, known) in (None, *known)

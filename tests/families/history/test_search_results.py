@@ -6,23 +6,23 @@ from hypothesis import strategies as st
 
 from conversations import MINUTE, Said, Written, assistant, tell, user
 from everkept.core.ports import RecordStore
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.model import TURN
-from everkept.families.history.search_answers import MemoryResult, on_one_line
+from everkept.families.history.search_answers import MemoryResult, flatten_code
 from everkept.families.history.search_results import (
-    LONGEST,
-    LONGEST_BESIDE,
-    LONGEST_CODE,
-    LONGEST_CONTENT,
-    MARK,
-    MOST,
-    highlights,
-    presented,
-    stats_of,
-    surroundings,
+    HIGHLIGHT_MARK,
+    MAX_CODE_CHARACTERS,
+    MAX_CONTENT_CHARACTERS,
+    MAX_NEIGHBOR_CHARACTERS,
+    MAX_PHRASE_CHARACTERS,
+    MAX_PHRASES,
+    build_results,
+    compute_stats,
+    find_highlights,
+    read_nearby_turns,
 )
-from everkept.retrieval.profile import Hit
+from everkept.retrieval.profile import SearchHit
 from records import DAY_ONE
 from sqlite_watch import watched
 
@@ -32,12 +32,12 @@ async def test_what_stands_around_a_page_of_hits_is_read_in_two_short_questions(
 ) -> None:
     with watched() as watch:
         library = SqliteLibrary(tmp_path)
-        store = await library.history()
+        store = await library.open_history_store()
         for number in range(10):
             await tell(store, f"s{number}", *(f"Turn {turn} of {number}" for turn in range(8)))
-        hits = await store.scan(Where(kinds=(TURN,)), limit=80)
+        hits = await store.scan(RecordFilter(kinds=(TURN,)), limit=80)
         watch.begin()
-        around = await surroundings(store, hits[5::8])
+        around = await read_nearby_turns(store, hits[5::8])
         assert len(watch.questions) == 2
         assert watch.elsewhere == []
         await library.close()
@@ -47,8 +47,8 @@ async def test_what_stands_around_a_page_of_hits_is_read_in_two_short_questions(
 
 async def shown(store: RecordStore, ids: list[str], query: str) -> list[MemoryResult]:
     records = await store.get(ids)
-    around = await surroundings(store, records)
-    return presented([Hit(record, 0.12345) for record in records], query, around)
+    around = await read_nearby_turns(store, records)
+    return build_results([SearchHit(record, 0.12345) for record in records], query, around)
 
 
 @pytest.mark.parametrize("words", ["needle", "needles"])
@@ -57,23 +57,23 @@ async def test_a_long_turn_is_shown_around_what_was_asked(store: RecordStore, wo
     [turn] = await tell(store, "s1", text)
     [result] = await shown(store, [turn], words)
     assert "the needle lies here" in result.content
-    assert len(result.content) <= LONGEST_CONTENT
+    assert len(result.content) <= MAX_CONTENT_CHARACTERS
     assert "the **needle** lies here" in result.highlights[0]
 
 
 async def test_code_may_be_longer_and_begins_at_the_line_that_answers(store: RecordStore) -> None:
     code = "x = 1\n" * 400 + "def needle():\n" + "y = 2\n" * 400
     await tell(store, "s1", user("?"), assistant("!", code=(Written(code),)))
-    record = next(r for r in await store.scan(Where()) if r.kind == "code")
+    record = next(r for r in await store.scan(RecordFilter()) if r.kind == "code")
     [result] = await shown(store, [record.id], "needle")
     assert result.content.startswith("… def needle():")
-    assert LONGEST_CONTENT < len(result.content) <= LONGEST_CODE
+    assert MAX_CONTENT_CHARACTERS < len(result.content) <= MAX_CODE_CHARACTERS
 
 
 async def test_the_turns_beside_are_clipped(store: RecordStore) -> None:
     ids = await tell(store, "s1", "before " * 100, "here", "after")
     [result] = await shown(store, [ids[1]], "here")
-    assert len(result.context.before or "") == LONGEST_BESIDE
+    assert len(result.context.before or "") == MAX_NEIGHBOR_CHARACTERS
     assert result.context.after == "after"
     assert result.relevance_score == 0.123
 
@@ -94,13 +94,13 @@ async def test_turns_of_another_program_do_not_stand_beside(store: RecordStore) 
 
 async def test_the_time_range_is_that_of_the_results(store: RecordStore) -> None:
     ids = await tell(store, "s1", "one", "two", "three", at=DAY_ONE - 2 * MINUTE)
-    stats = stats_of(await shown(store, [ids[2], ids[0]], "x"))
+    stats = compute_stats(await shown(store, [ids[2], ids[0]], "x"))
     assert stats.time_range is not None
     assert (stats.time_range.oldest, stats.time_range.newest) == (
         "2023-11-14T22:11:20.000Z",
         "2023-11-14T22:13:20.000Z",
     )
-    assert stats_of([]).time_range is None
+    assert compute_stats([]).time_range is None
 
 
 @pytest.mark.parametrize(
@@ -124,22 +124,22 @@ async def test_the_time_range_is_that_of_the_results(store: RecordStore) -> None
 def test_phrases_that_answer_are_shown_with_their_words_marked(
     text: str, query: str, expected: list[str]
 ) -> None:
-    found = highlights(text, query)
+    found = find_highlights(text, query)
     assert len(found) == len(expected)
     assert all(part in phrase for part, phrase in zip(expected, found, strict=True))
 
 
 def test_a_long_line_is_shown_around_the_words() -> None:
-    [phrase] = highlights("word " * 60 + "the login form " + "word " * 60, "login form")
+    [phrase] = find_highlights("word " * 60 + "the login form " + "word " * 60, "login form")
     assert phrase.startswith("… word")
     assert "the **login** **form** word" in phrase
     assert phrase.endswith("…")
-    assert len(phrase.replace(MARK, "")) <= LONGEST + 5
+    assert len(phrase.replace(HIGHLIGHT_MARK, "")) <= MAX_PHRASE_CHARACTERS + 5
 
 
 def test_of_many_phrases_those_with_most_words_are_kept_in_the_order_of_the_text() -> None:
     text = "A token. The refresh token expired. An expired page. A header. Cookies here."
-    found = highlights(text, "refresh token expired header cookies page")
+    found = find_highlights(text, "refresh token expired header cookies page")
     assert found == [
         "The **refresh** **token** **expired**.",
         "An **expired** **page**.",
@@ -150,15 +150,17 @@ def test_of_many_phrases_those_with_most_words_are_kept_in_the_order_of_the_text
 @settings(deadline=None)
 @given(st.text(max_size=300), st.text(max_size=40))
 def test_highlights_stand_in_the_text(text: str, query: str) -> None:
-    found = highlights(text, query)
-    assert len(found) <= MOST
+    found = find_highlights(text, query)
+    assert len(found) <= MAX_PHRASES
     written = "".join(text.split())
     for phrase in found:
         plain = phrase.removeprefix("… ").removesuffix("…")
-        assert "".join(plain.split()).replace(MARK, "") in written.replace(MARK, "")
+        assert "".join(plain.split()).replace(HIGHLIGHT_MARK, "") in written.replace(
+            HIGHLIGHT_MARK, ""
+        )
 
 
 def test_a_block_of_code_on_one_line_is_its_first_line() -> None:
-    assert on_one_line("So: ```go\n\tx := 1\n\ty := 2\n``` done") == "So: `x := 1` …  done"
-    assert on_one_line("cut ~~~\nx\ny") == "cut `x` … "
-    assert on_one_line("no code, `x` alone") == "no code, `x` alone"
+    assert flatten_code("So: ```go\n\tx := 1\n\ty := 2\n``` done") == "So: `x := 1` …  done"
+    assert flatten_code("cut ~~~\nx\ny") == "cut `x` … "
+    assert flatten_code("no code, `x` alone") == "no code, `x` alone"

@@ -4,19 +4,19 @@ from conversations import DAY, MINUTE, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.families.history import search_results
 from everkept.families.history.model import DECISION
-from everkept.families.history.relevance import Asking
-from everkept.families.history.search_filters import TimeRange
+from everkept.families.history.relevance import QueryContext
+from everkept.families.history.search_filters import TimeRangeName
 from everkept.families.history.searches import (
     CODE_PIECES,
     DISCUSSIONS,
     PROBLEMS,
-    Noun,
-    Told,
-    coded,
-    recalled,
-    solved,
-    summary,
-    topics_of,
+    ResultNoun,
+    SummaryFacts,
+    extract_topics,
+    find_solved_problems,
+    format_summary,
+    recall_discussions,
+    search_code,
 )
 from everkept.values import replace
 from hash_embedder import HashingEmbedder
@@ -25,8 +25,8 @@ from records import DAY_ONE
 NOW = DAY_ONE + 100 * DAY
 
 
-def told(score: float = 0.5, days: float = 1, project: str = "/a") -> Told:
-    return Told(score, NOW - int(days * DAY), project)
+def told(score: float = 0.5, days: float = 1, project: str = "/a") -> SummaryFacts:
+    return SummaryFacts(score, NOW - int(days * DAY), project)
 
 
 @pytest.mark.parametrize(
@@ -80,71 +80,71 @@ def told(score: float = 0.5, days: float = 1, project: str = "/a") -> Told:
     ],
 )
 def test_a_summary_says_what_was_found(
-    results: list[Told], topics: list[str], noun: Noun, expected: str
+    results: list[SummaryFacts], topics: list[str], noun: ResultNoun, expected: str
 ) -> None:
-    assert summary("login", results, topics, NOW, noun) == expected
+    assert format_summary("login", results, topics, NOW, noun) == expected
 
 
 def test_a_search_that_found_nothing_says_so_and_names_the_question() -> None:
-    sentence = summary("x" * 200, [], [], NOW)
+    sentence = format_summary("x" * 200, [], [], NOW)
     assert sentence.startswith("I couldn't find any discussions about \"xxx")
     assert "…" in sentence
 
 
 def test_nothing_is_said_to_be_new_where_not_all_could_be_searched() -> None:
-    assert "new topic" in summary("login", [], [], NOW)
-    assert summary("login", [], [], NOW, is_all=False) == (
+    assert "new topic" in format_summary("login", [], [], NOW)
+    assert format_summary("login", [], [], NOW, is_all=False) == (
         'I couldn\'t find any discussions about "login".'
     )
 
 
 def test_a_summary_says_where_no_result_has_a_word_of_the_question() -> None:
     near = [replace(told(), has_words=False)] * 2
-    assert summary("login", near, ["tokens"], NOW) == (
+    assert format_summary("login", near, ["tokens"], NOW) == (
         'I found no word of "login", but 2 discussions near in meaning covering tokens.'
     )
-    assert "about" in summary("login", [*near, told()], [], NOW)
+    assert "about" in format_summary("login", [*near, told()], [], NOW)
 
 
 def test_topics_are_not_words_of_code() -> None:
     texts = ["A cart.\n```python\ndef total():\n```\nA cart.", "```\ndef total(): ...", "A cart."]
-    assert topics_of(texts, "login") == ["cart"]
+    assert extract_topics(texts, "login") == ["cart"]
 
 
 def test_topics_are_what_is_said_besides_the_question() -> None:
     texts = ["The refresh token of the login expired.", "Our login renews the refresh token."]
-    assert topics_of(texts, "login") == ["refresh token"]
+    assert extract_topics(texts, "login") == ["refresh token"]
 
 
 @pytest.mark.parametrize(
     ("time_range", "found"), [("today", 1), ("week", 1), ("month", 1), ("all", 2)]
 )
 async def test_a_turn_that_is_dated_in_the_future_is_in_no_time_range(
-    store: RecordStore, time_range: TimeRange, found: int
+    store: RecordStore, time_range: TimeRangeName, found: int
 ) -> None:
     await tell(store, "s1", "The login form of tomorrow", at=DAY_ONE + DAY)
     await tell(store, "s2", "The login form of now", at=DAY_ONE)
-    asking = Asking(now=DAY_ONE + MINUTE // 2)
-    answer = await recalled(store, "login form", "all", None, time_range, 10, asking)
+    asking = QueryContext(now=DAY_ONE + MINUTE // 2)
+    answer = await recall_discussions(store, "login form", "all", None, time_range, 10, asking)
     assert len(answer.results) == found
 
 
-ASKING = Asking(HashingEmbedder(), DAY_ONE + 100 * DAY)
+ASKING = QueryContext(HashingEmbedder(), DAY_ONE + 100 * DAY)
 
 
 async def test_nothing_behind_a_filter_is_no_new_topic(store: RecordStore) -> None:
     code = (Written("def login(): ..."),)
     await tell(store, "s1", assistant("The login form", code=code), project="/a/shop")
     await tell(store, "s2", "Something else", project="/a/game")
-    answer = await recalled(store, "login form", "all", "game", "week", 10, ASKING)
-    told = answer.told("login form", ASKING.now).summary
+    answer = await recall_discussions(store, "login form", "all", "game", "week", 10, ASKING)
+    told = answer.to_result("login form", ASKING.now).summary
     assert "in project `game` of the last seven days. Without that filter" in told
-    unknown = await recalled(store, "login form", "all", "nowhere", "all", 10, ASKING)
-    assert "in project `nowhere`" in unknown.told("login form", ASKING.now).summary
-    cobol = await coded(store, "login", "cobol", 10, ASKING, with_context=False)
-    assert "in cobol." in cobol.told("login", ASKING.now).summary
-    anywhere = await recalled(store, "kubernetes", "all", None, "all", 10, ASKING)
-    assert "might be a new topic" in anywhere.told("kubernetes", ASKING.now).summary
+    unknown = await recall_discussions(store, "login form", "all", "nowhere", "all", 10, ASKING)
+    assert "in project `nowhere`" in unknown.to_result("login form", ASKING.now).summary
+    cobol = await search_code(store, "login", "cobol", 10, ASKING, with_context=False)
+    assert "in cobol." in cobol.to_result("login", ASKING.now).summary
+    anywhere = await recall_discussions(store, "kubernetes", "all", None, "all", 10, ASKING)
+    assert "might be a new topic" in anywhere.to_result("kubernetes", ASKING.now).summary
 
 
 async def test_to_whom_asks_what_was_decided_the_decision_comes_first(store: RecordStore) -> None:
@@ -158,7 +158,7 @@ async def test_to_whom_asks_what_was_decided_the_decision_comes_first(store: Rec
     )
     await embed(store)
     question = "what did we decide about the cache of the product list"
-    answer = await recalled(store, question, "all", None, "all", 10, ASKING)
+    answer = await recall_discussions(store, question, "all", None, "all", 10, ASKING)
     assert answer.results[0].type == "decision"
     assert answer.results[0].content == "Fine, let's go with Redis."
 
@@ -167,8 +167,10 @@ async def test_a_file_that_is_asked_for_is_a_word_of_the_question(store: RecordS
     code = (Written("for row in rows: pass", file="src/ledger.py"),)
     await tell(store, "s1", assistant("Done as you said", code=code))
     await embed(store)
-    answer = await coded(store, "ledger.py", None, 10, ASKING, with_context=False)
-    assert answer.told("ledger.py", ASKING.now).summary.startswith("I found 1 piece of code about")
+    answer = await search_code(store, "ledger.py", None, 10, ASKING, with_context=False)
+    assert answer.to_result("ledger.py", ASKING.now).summary.startswith(
+        "I found 1 piece of code about"
+    )
 
 
 async def test_problems_with_a_solution_come_first_among_equals(store: RecordStore) -> None:
@@ -177,7 +179,7 @@ async def test_problems_with_a_solution_come_first_among_equals(store: RecordSto
     await tell(store, "s1", user(error, facets=facets), assistant("Solved.", facets={"fix": True}))
     await tell(store, "s2", user(f"{error}!", facets=facets), "No idea.", at=DAY_ONE + DAY)
     await embed(store)
-    results = (await solved(store, error, None, 10, ASKING)).results
+    results = (await find_solved_problems(store, error, None, 10, ASKING)).results
     assert [result.context.session_id for result in results] == ["s1", "s2"]
 
 
@@ -185,7 +187,7 @@ async def test_a_result_tells_its_branch_and_program(store: RecordStore) -> None
     code = (Written("def login(): ..."),)
     said = assistant("Done as you said", code=code, facets={"branch": "main"})
     await tell(store, "s1", said)
-    [result] = (await coded(store, "login", None, 10, ASKING, with_context=True)).results
+    [result] = (await search_code(store, "login", None, 10, ASKING, with_context=True)).results
     assert (result.context.branch, result.context.program) == ("main", "claude-code")
 
 
@@ -193,15 +195,15 @@ async def test_no_more_results_are_dressed_than_are_wanted(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dressed: list[str] = []
-    make = search_results.highlights
+    make = search_results.find_highlights
 
     def noted(text: str, query: str) -> list[str]:
         dressed.append(text)
         return make(text, query)
 
-    monkeypatch.setattr(search_results, "highlights", noted)
+    monkeypatch.setattr(search_results, "find_highlights", noted)
     await tell(store, "s1", *(f"The login form, part {number}" for number in range(40)))
     await embed(store)
-    answer = await recalled(store, "login form", "all", None, "all", 10, ASKING)
+    answer = await recall_discussions(store, "login form", "all", None, "all", 10, ASKING)
     assert [result.content for result in answer.results] == dressed
     assert len(dressed) == 10

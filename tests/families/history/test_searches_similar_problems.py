@@ -1,16 +1,22 @@
 from conversations import assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.families.history.relevance import Asking
-from everkept.families.history.searches import AHEAD, SOON, Solved, question, similar
+from everkept.families.history.relevance import QueryContext
+from everkept.families.history.searches import (
+    MAX_TURNS_TO_CONFIRM,
+    MAX_TURNS_TO_FIX,
+    SimilarProblems,
+    build_problem_query,
+    find_similar,
+)
 from hash_embedder import HashingEmbedder
 
 ERROR = "The checkout raises a TimeoutError in the payment gateway"
 PROBLEM, FIX = {"problem": True}, {"fix": True}
 
 
-async def like(store: RecordStore, text: str = ERROR, limit: int = 10) -> Solved:
+async def like(store: RecordStore, text: str = ERROR, limit: int = 10) -> SimilarProblems:
     await embed(store)
-    return await similar(store, text, None, limit, Asking(HashingEmbedder()))
+    return await find_similar(store, text, None, limit, QueryContext(HashingEmbedder()))
 
 
 async def test_the_first_later_turn_that_solves_it_is_the_resolution(store: RecordStore) -> None:
@@ -61,7 +67,11 @@ async def test_a_word_that_it_works_solves_the_problem_just_before(store: Record
         store, "s1", user(ERROR, facets=PROBLEM), assistant("A longer wait: it runs through now.")
     )
     [far, *_] = await tell(
-        store, "s2", user(f"{ERROR}!", facets=PROBLEM), *["So."] * SOON, assistant("It works now.")
+        store,
+        "s2",
+        user(f"{ERROR}!", facets=PROBLEM),
+        *["So."] * MAX_TURNS_TO_CONFIRM,
+        assistant("It works now."),
     )
     [no_problem, _] = await tell(store, "s3", user(f"{ERROR}?"), assistant("The lift works again."))
     resolutions = (await like(store)).resolutions
@@ -101,7 +111,7 @@ async def test_a_solution_long_after_is_another_one(store: RecordStore) -> None:
         store,
         "s1",
         user(ERROR, facets=PROBLEM),
-        *("Something else." for _ in range(AHEAD)),
+        *("Something else." for _ in range(MAX_TURNS_TO_FIX)),
         assistant("Solved.", facets=FIX),
     )
     assert first not in (await like(store)).resolutions
@@ -112,7 +122,9 @@ async def test_a_fix_belongs_to_a_problem_or_to_what_the_user_just_asked(
 ) -> None:
     asked, fixed = f"{ERROR}?", assistant("All is fixed.", facets=FIX)
     [near, _, solution] = await tell(store, "s1", user(asked), "So.", fixed)
-    [far, *_] = await tell(store, "s2", user(f"{ERROR} too"), *["So."] * SOON, fixed)
+    [far, *_] = await tell(
+        store, "s2", user(f"{ERROR} too"), *["So."] * MAX_TURNS_TO_CONFIRM, fixed
+    )
     [told, _] = await tell(store, "s3", assistant(f"{ERROR}, I see"), fixed)
     resolutions = (await like(store)).resolutions
     assert resolutions[near].id == solution
@@ -126,7 +138,7 @@ async def test_a_solution_of_another_program_is_not_taken(store: RecordStore) ->
 
 
 def test_code_stands_beside_the_description() -> None:
-    assert question("It fails", None) == "It fails"
-    assert question("It fails", "  ") == "It fails"
-    assert question("It fails", " x = 1 ") == "It fails\nx = 1"
-    assert "x = 1" in question("y" * 5_000, "x = 1")[:1_000]
+    assert build_problem_query("It fails", None) == "It fails"
+    assert build_problem_query("It fails", "  ") == "It fails"
+    assert build_problem_query("It fails", " x = 1 ") == "It fails\nx = 1"
+    assert "x = 1" in build_problem_query("y" * 5_000, "x = 1")[:1_000]

@@ -9,11 +9,11 @@ import pytest
 from assistant import PromptIndexing, codes
 from conversations import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.core.sessions import Call
+from everkept.core.sessions import ToolCall
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions
-from everkept.families.history.search_answers import LIFETIME
+from everkept.families.history.search_answers import CACHE_MICROSECONDS
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 
@@ -47,7 +47,7 @@ def library() -> MemoryLibrary:
 @pytest.fixture
 async def store(library: MemoryLibrary) -> RecordStore:
     """Two projects: a shop with a problem that was solved, and a blog with a decision."""
-    store = await library.history()
+    store = await library.open_history_store()
     await tell(
         store,
         "s1",
@@ -112,8 +112,8 @@ async def test_answers_are_as_their_schema_says(
 ) -> None:
     for form in ("json", "markdown"):
         result = await historian.result(tool, format=form, **arguments)
-        jsonschema.validate(result.structured, historian.tools.get(tool).output_schema or False)
-        written = json.dumps(result.structured, ensure_ascii=False, separators=(",", ":"))
+        jsonschema.validate(result.facts, historian.tools.get(tool).output_schema or False)
+        written = json.dumps(result.facts, ensure_ascii=False, separators=(",", ":"))
         assert (result.text == written) == (form == "json")
 
 
@@ -394,7 +394,7 @@ async def test_an_answer_is_worded_anew_for_who_asks_again(
     historian = Historian(library, clock)
     query = "KeyError about the session token of the login form"
     await historian("recall_previous_discussions", query=query)
-    clock.at += LIFETIME
+    clock.at += CACHE_MICROSECONDS
     result = await historian.result(
         "recall_previous_discussions", query=f" {query} ", format="markdown"
     )
@@ -405,7 +405,7 @@ async def test_an_answer_is_worded_anew_for_who_asks_again(
 async def test_a_week_ends_with_each_moment_for_a_kept_answer_too(
     library: MemoryLibrary, store: RecordStore
 ) -> None:
-    clock = Moment(DAY_ONE + 7 * DAY - LIFETIME // 2)
+    clock = Moment(DAY_ONE + 7 * DAY - CACHE_MICROSECONDS // 2)
     historian = Historian(library, clock)
 
     async def found() -> bool:
@@ -415,9 +415,9 @@ async def test_a_week_ends_with_each_moment_for_a_kept_answer_too(
         return any("KeyError" in result["content"] for result in answer["results"])
 
     assert await found()
-    clock.at += LIFETIME - 1
+    clock.at += CACHE_MICROSECONDS - 1
     await found()  # which keeps the answer alive
-    clock.at += LIFETIME - 1
+    clock.at += CACHE_MICROSECONDS - 1
     assert not await found()
 
 
@@ -461,7 +461,7 @@ async def test_a_search_asks_once_whether_its_project_is_off(
 ) -> None:
     asked: list[str] = []
 
-    async def off(call: Call) -> str:
+    async def off(call: ToolCall) -> str:
         asked.append(call.tool)
         return "shop"
 

@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 
 from conversations import SHOP, Written, assistant, tell
 from everkept.core.records import Batch, Insert
-from everkept.families.history.call_trace import links_of
-from everkept.families.history.code_outlines import Called, Defined, Outline
-from everkept.families.history.model import IMPORT, code_id
-from everkept.families.history.unified_conversations import as_typed, period, relations
-from everkept.retrieval.intent import Entities
+from everkept.families.history.call_trace import build_symbol_links
+from everkept.families.history.code_outlines import CodeCall, CodeDefinition, CodeOutline
+from everkept.families.history.model import IMPORT_TOOL, build_code_id
+from everkept.families.history.unified_conversations import (
+    build_literal_query,
+    find_relations,
+    parse_period,
+)
+from everkept.retrieval.intent import QuestionEntities
 from unified_search import Everything
 
 NOW = int(datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp()) * 1_000_000  # a Wednesday
@@ -35,9 +39,9 @@ NOW = int(datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp()) * 1_000_000  # a We
     ],
 )
 def test_a_time_narrows_as_its_words_say(question: str, days: str) -> None:
-    meant = period(question, NOW, UTC)
+    meant = parse_period(question, NOW, UTC)
     assert meant is not None
-    assert meant.days(UTC) == days
+    assert meant.format_days(UTC) == days
     assert meant.said in question
 
 
@@ -54,31 +58,37 @@ def test_a_time_narrows_as_its_words_say(question: str, days: str) -> None:
     ],
 )
 def test_no_time_several_or_one_that_is_only_near_narrow_nothing(question: str) -> None:
-    assert period(question, NOW, UTC) is None
+    assert parse_period(question, NOW, UTC) is None
 
 
 def test_days_begin_where_the_one_who_asks_is() -> None:
     west = timezone(timedelta(hours=-8))
-    meant = period("yesterday", NOW, west)
+    meant = parse_period("yesterday", NOW, west)
     assert meant is not None
-    assert meant.days(west) == "on 2026-03-17"
+    assert meant.format_days(west) == "on 2026-03-17"
     assert meant.after == int(datetime(2026, 3, 17, 8, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 @given(st.text())
 def test_no_question_is_an_error(question: str) -> None:
-    meant = period(question, NOW, UTC)
-    assert meant is None or meant.days(UTC)
+    meant = parse_period(question, NOW, UTC)
+    assert meant is None or meant.format_days(UTC)
 
 
 def test_names_are_looked_for_as_they_were_typed_and_else_all_words() -> None:
-    assert as_typed(Entities(("parse_query",), ("a.py",), ("cache",))) == '"parse_query" OR "a.py"'
-    assert as_typed(Entities(concepts=("retry logic", "cache"))) == '"retry logic" AND "cache"'
-    assert as_typed(Entities()) is None
+    assert (
+        build_literal_query(QuestionEntities(("parse_query",), ("a.py",), ("cache",)))
+        == '"parse_query" OR "a.py"'
+    )
+    assert (
+        build_literal_query(QuestionEntities(concepts=("retry logic", "cache")))
+        == '"retry logic" AND "cache"'
+    )
+    assert build_literal_query(QuestionEntities()) is None
 
 
 def test_a_quote_in_a_name_ends_no_phrase() -> None:
-    assert as_typed(Entities(concepts=('say "hi"',))) == '"say  hi "'
+    assert build_literal_query(QuestionEntities(concepts=('say "hi"',))) == '"say  hi "'
 
 
 CODE = "def checkout(cart):\n    login()\n    return cart.total()\n"
@@ -89,14 +99,14 @@ async def coded(everything: Everything) -> Everything:
     store = await everything.store()
     said = assistant("The checkout.", code=(Written(CODE, file="shop.py"),))
     (turn,) = await tell(store, "shop", said)
-    (code,) = await store.get([code_id(turn, 0)])
-    outline = Outline(
-        defines=(Defined("checkout", "function"),),
-        calls=(Called("login", "checkout"), Called("total", "checkout")),
+    (code,) = await store.get([build_code_id(turn, 0)])
+    outline = CodeOutline(
+        defines=(CodeDefinition("checkout", "function"),),
+        calls=(CodeCall("login", "checkout"), CodeCall("total", "checkout")),
     )
-    symbols, links = links_of(code, outline)
+    symbols, links = build_symbol_links(code, outline)
     steps = tuple(Insert(item) for item in (*symbols, *links))
-    await store.commit(Batch(steps, code.created_at, IMPORT, derived=True))
+    await store.commit(Batch(steps, code.created_at, IMPORT_TOOL, derived=True))
     return everything
 
 
@@ -132,10 +142,10 @@ async def test_relations_that_nobody_asked_for_are_suggested(coded: Everything) 
 
 async def test_ordinary_words_are_tried_as_names_where_there_are_none(coded: Everything) -> None:
     store = await coded.store()
-    asked = Entities(concepts=("checkout flow",))
-    assert await relations(store, asked, 10, words_too=False) == []
-    by_word = await relations(store, asked, 10, words_too=True)
-    by_name = await relations(store, Entities(("checkout",)), 10, words_too=True)
+    asked = QuestionEntities(concepts=("checkout flow",))
+    assert await find_relations(store, asked, 10, words_too=False) == []
+    by_word = await find_relations(store, asked, 10, words_too=True)
+    by_name = await find_relations(store, QuestionEntities(("checkout",)), 10, words_too=True)
     assert {found.content for found in by_word} == {found.content for found in by_name}
     assert by_word[0].relevance_score < by_name[0].relevance_score
-    assert await relations(store, Entities(("nothing",)), 10, words_too=True) == []
+    assert await find_relations(store, QuestionEntities(("nothing",)), 10, words_too=True) == []

@@ -4,12 +4,12 @@ import jsonschema
 import pytest
 
 from conversations import DAY, SHOP, Written, assistant, tell, user
-from everkept.core.answers import Finding
-from everkept.core.sessions import Call, Session
+from everkept.core.answers import SearchFinding
+from everkept.core.sessions import Session, ToolCall
 from everkept.errors import StoreBusy
 from everkept.families.history.model import DECISION
 from everkept.families.history.search_answers import UnifiedAnswer, UnifiedResult
-from everkept.tools.schema import to_json, value_schema
+from everkept.tools.schema import build_value_schema, to_json
 from records import DAY_ONE
 from unified_search import Everything, Told
 
@@ -42,8 +42,8 @@ async def told(everything: Everything) -> Everything:
     return everything
 
 
-def memory(text: str, score: float = 0.8, key: str = "m1") -> Finding:
-    return Finding(key, "memory", text, score, "semantic", at=DAY_ONE)
+def memory(text: str, score: float = 0.8, key: str = "m1") -> SearchFinding:
+    return SearchFinding(key, "memory", text, score, "semantic", at=DAY_ONE)
 
 
 def codes(answer: UnifiedAnswer) -> list[str]:
@@ -112,7 +112,7 @@ async def test_a_family_that_fails_is_a_warning(told: Everything) -> None:
 
 
 async def test_a_family_that_is_late_is_a_warning(told: Everything) -> None:
-    quick = Told("bank", [Finding("f.md:1", "section", "product list", 0.9, "semantic")])
+    quick = Told("bank", [SearchFinding("f.md:1", "section", "product list", 0.9, "semantic")])
     answer = await told("product list", Told("memories", is_late=True), quick, time_limit=1)
     assert "partial_results" in codes(answer)
     assert "section" in types(answer.results)
@@ -130,13 +130,13 @@ async def test_a_history_that_cannot_be_read_hides_nothing_else(told: Everything
     async def fail() -> None:
         raise StoreBusy("Another process writes.")
 
-    told.library.history = fail  # type: ignore[method-assign, assignment]
+    told.library.open_history_store = fail  # type: ignore[method-assign, assignment]
     answer = await told.unified(Told("memories", [memory("product list")])).search(
-        Call(Session(), "x"), "product list"
+        ToolCall(Session(), "x"), "product list"
     )
     assert codes(answer) == ["history_unavailable"]
     assert types(answer.results) == {"memory"}
-    assert await told.unified().stamp(Call(Session(), "x")) is not None
+    assert await told.unified().read_stamp(ToolCall(Session(), "x")) is not None
 
 
 async def test_a_time_narrows_conversations(told: Everything) -> None:
@@ -186,14 +186,14 @@ async def test_what_is_not_merged_stands_by_its_part(told: Everything) -> None:
     assert {"conversations", "memories"} <= groups.keys()
     assert len(groups["memories"]) == 3
     assert all(found.found_in == part for part, some in groups.items() for found in some)
-    assert len(answer.found) == sum(map(len, groups.values()))
+    assert len(answer.all_results) == sum(map(len, groups.values()))
 
 
 async def test_a_page_has_the_best_of_each_family_and_no_more_than_its_limit(
     told: Everything,
 ) -> None:
     memories = Told("memories", [memory(f"product list {n}", 1.0, f"m{n}") for n in range(9)])
-    section = Finding("f.md:1", "section", "the product list", 0.8, "semantic")
+    section = SearchFinding("f.md:1", "section", "the product list", 0.8, "semantic")
     answer = await told("product list", memories, Told("bank", [section]), limit=4)
     assert len(answer.results) == 4
     assert "section" in types(answer.results)
@@ -209,7 +209,7 @@ async def test_without_vectors_words_find_and_the_answer_says_so(told: Everythin
 async def test_while_vectors_are_missing_the_answer_does_not_speak_of_meaning(
     told: Everything,
 ) -> None:
-    call = Call(Session(), "unified_memory_search")
+    call = ToolCall(Session(), "unified_memory_search")
     answer = await told.unified().search(call, "product list")
     assert answer.results
     assert "by words alone" in answer.explanation
@@ -239,16 +239,16 @@ async def test_any_text_is_a_question(told: Everything, query: str) -> None:
 async def test_the_stamp_changes_with_the_history_and_with_each_family(told: Everything) -> None:
     memories = Told("memories")
     unified = told.unified(memories)
-    call = Call(Session(), "x")
-    first = await unified.stamp(call)
-    assert await unified.stamp(call) == first
+    call = ToolCall(Session(), "x")
+    first = await unified.read_stamp(call)
+    assert await unified.read_stamp(call) == first
     memories.state = 1
-    second = await unified.stamp(call)
+    second = await unified.read_stamp(call)
     assert second != first
     await tell(await told.store(), "more", "And another thing.")
-    assert await unified.stamp(call) != second
+    assert await unified.read_stamp(call) != second
     memories.fails_with = StoreBusy("Another process writes.")
-    assert await unified.stamp(call) != await unified.stamp(call)
+    assert await unified.read_stamp(call) != await unified.read_stamp(call)
 
 
 async def test_the_answer_is_as_its_schema_says(told: Everything) -> None:
@@ -256,7 +256,7 @@ async def test_the_answer_is_as_its_schema_says(told: Everything) -> None:
     for merge in (True, False):
         answer = await told("what did we decide about the product list", memories, merge=merge)
         wire = to_json(answer)
-        jsonschema.validate(wire, value_schema(UnifiedAnswer))
+        jsonschema.validate(wire, build_value_schema(UnifiedAnswer))
         assert wire["intent"]["primary_intent"] == "recall_discussion"
         assert wire["intent"]["search_types"] == ["semantic"]
         assert wire["intent"]["entities"]["concepts"] == ["product list"]

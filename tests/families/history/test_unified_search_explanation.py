@@ -4,10 +4,14 @@ from datetime import UTC
 import pytest
 
 from everkept.core.answers import SearchType
-from everkept.families.history.search_answers import UnifiedResult, Whereabouts
-from everkept.families.history.unified_conversations import Recalled, period
-from everkept.families.history.unified_search import Course, explanation, suggestions
-from everkept.retrieval.intent import analysed
+from everkept.families.history.search_answers import ResultContext, UnifiedResult
+from everkept.families.history.unified_conversations import ConversationResults, parse_period
+from everkept.families.history.unified_search import (
+    SearchReport,
+    format_explanation,
+    list_suggestions,
+)
+from everkept.retrieval.intent import analyze_question
 from everkept.values import replace
 
 NOW = 1_700_000_000_000_000
@@ -16,14 +20,14 @@ NOW = 1_700_000_000_000_000
 def course(
     question: str,
     *parts: str,
-    recalled: Recalled | None = None,
+    recalled: ConversationResults | None = None,
     graph: bool = True,
     relations: Sequence[UnifiedResult] = (),
-) -> Course:
-    intent = analysed(question)
+) -> SearchReport:
+    intent = analyze_question(question)
     ways: list[SearchType] = [way for way in intent.search_types if graph or way != "graph"]
-    recalled = recalled or Recalled([], "hybrid")
-    return Course(question, intent, ways, parts or ("history",), recalled, relations, UTC)
+    recalled = recalled or ConversationResults([], "hybrid")
+    return SearchReport(question, intent, ways, parts or ("history",), recalled, relations, UTC)
 
 
 def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedResult:
@@ -34,7 +38,7 @@ def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedR
         relevance_score=0.9,
         search_type="semantic",
         found_in=part,
-        context=Whereabouts(more.pop("project", None)),
+        context=ResultContext(more.pop("project", None)),
         title=more.pop("title", None),
         language=more.pop("language", None),
     )
@@ -70,30 +74,34 @@ def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedR
             " and their code, by meaning and words.",
         ),
         (
-            course("how does login work", recalled=Recalled([], "keyword")),
+            course("how does login work", recalled=ConversationResults([], "keyword")),
             "I took this for a question about how something is built, and searched past"
             " conversations and their code, by words alone and by the relations between things.",
         ),
     ],
 )
 def test_an_answer_says_what_was_searched_how_and_what_the_question_was_taken_for(
-    asked: Course, sentence: str
+    asked: SearchReport, sentence: str
 ) -> None:
-    assert explanation(asked) == sentence
+    assert format_explanation(asked) == sentence
 
 
 def test_where_nothing_could_be_searched_the_answer_says_so() -> None:
-    intent = analysed("what calls login")
-    asked = Course("what calls login", intent, intent.search_types, (), None, (), UTC)
-    assert explanation(asked).endswith("but nothing could be searched.")
+    intent = analyze_question("what calls login")
+    asked = SearchReport("what calls login", intent, intent.search_types, (), None, (), UTC)
+    assert format_explanation(asked).endswith("but nothing could be searched.")
 
 
 def test_the_time_that_was_kept_to_is_told() -> None:
     question = "what did we decide on 2023-11-02"
-    meant = period(question, NOW, UTC)
-    within = explanation(course(question, recalled=Recalled([], "hybrid", within=meant)))
+    meant = parse_period(question, NOW, UTC)
+    within = format_explanation(
+        course(question, recalled=ConversationResults([], "hybrid", within=meant))
+    )
     assert within.endswith('Of conversations only those on 2023-11-02 count ("2023-11-02").')
-    beyond = explanation(course(question, recalled=Recalled([], "hybrid", beyond=meant)))
+    beyond = format_explanation(
+        course(question, recalled=ConversationResults([], "hybrid", beyond=meant))
+    )
     assert beyond.endswith(
         'No conversation on 2023-11-02 ("2023-11-02") fits, so all of them count.'
     )
@@ -110,11 +118,13 @@ def test_the_time_that_was_kept_to_is_told() -> None:
 def test_an_answer_says_where_no_result_has_a_word_of_the_question(
     question: str, text: str, is_only_near: bool
 ) -> None:
-    sentence = explanation(course(question), [result("conversation", "conversations", text)])
+    sentence = format_explanation(course(question), [result("conversation", "conversations", text)])
     assert sentence.endswith("only near it in meaning.") == is_only_near
-    meant = period("yesterday", NOW, UTC)
-    of_a_time = course(question, recalled=Recalled([], "hybrid", within=meant))
-    assert "near it" not in explanation(of_a_time, [result("decision", "conversations", text)])
+    meant = parse_period("yesterday", NOW, UTC)
+    of_a_time = course(question, recalled=ConversationResults([], "hybrid", within=meant))
+    assert "near it" not in format_explanation(
+        of_a_time, [result("decision", "conversations", text)]
+    )
 
 
 def test_suggestions_follow_from_what_was_found() -> None:
@@ -124,7 +134,7 @@ def test_suggestions_follow_from_what_was_found() -> None:
         result("code", "code", id="code_1", language="go", project="/home/ann/blog"),
         result("memory", "memories"),
     ]
-    assert suggestions(course("caching"), found) == [
+    assert list_suggestions(course("caching"), found) == [
         'read_conversation {"id": "turn_1"}: what was said around the best match.',
         'recall_previous_discussions {"query": "caching", "type": "decision"}: the decisions'
         " alone.",
@@ -132,7 +142,7 @@ def test_suggestions_follow_from_what_was_found() -> None:
         'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: this'
         " project alone.",
     ]
-    of_one_project = suggestions(course("caching"), found[:2])
+    of_one_project = list_suggestions(course("caching"), found[:2])
     assert not any("project_filter" in suggestion for suggestion in of_one_project)
 
 
@@ -142,7 +152,7 @@ def test_what_other_families_found_is_suggested_with_their_tools() -> None:
         result("entity", "graph", title="Billing"),
         result("section", "bank", id="techContext.md:12"),
     ]
-    assert suggestions(course("caching"), found) == [
+    assert list_suggestions(course("caching"), found) == [
         'recall_memories {"query": "caching"}: all memories about it.',
         'open_nodes {"names": ["Billing"]}: all that the graph knows of it.',
         'read_memory_bank_file {"filename": "techContext.md"}: the whole file.',
@@ -154,7 +164,7 @@ def test_what_fits_far_worse_than_the_best_suggests_nothing() -> None:
         result("memory", "memories"),
         replace(result("conversation", "conversations"), relevance_score=0.2),
     ]
-    assert suggestions(course("caching"), found) == [
+    assert list_suggestions(course("caching"), found) == [
         'recall_memories {"query": "caching"}: all memories about it.'
     ]
 
@@ -166,7 +176,7 @@ def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None
     ]
 
     def suggested(question: str) -> list[str]:
-        return suggestions(course(question, relations=known), [])
+        return list_suggestions(course(question, relations=known), [])
 
     calls, defined = "What calls `login`?", "Where is `login` defined?"
     assert suggested("how does login() work") == [calls, defined]
@@ -176,13 +186,13 @@ def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None
 
 
 def test_nothing_found_suggests_nothing() -> None:
-    assert suggestions(course("caching"), []) == []
-    empty = course("caching", recalled=Recalled([], "hybrid", is_empty=True))
-    assert suggestions(empty, []) == [
+    assert list_suggestions(course("caching"), []) == []
+    empty = course("caching", recalled=ConversationResults([], "hybrid", is_empty=True))
+    assert list_suggestions(empty, []) == [
         "everkept import history, on the command line: takes in past conversations."
     ]
 
 
 def test_a_question_that_is_too_long_is_not_repeated() -> None:
     found = [result("conversation", "conversations", project="/home/ann/shop")]
-    assert len(suggestions(course("caching " * 100), found)) == 1
+    assert len(list_suggestions(course("caching " * 100), found)) == 1

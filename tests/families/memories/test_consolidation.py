@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from everkept.core.records import Record
 from everkept.families.memories.consolidation import (
-    HIGHEST_IMPORTANCE,
-    SUMMARY_LENGTH,
-    Plan,
-    Remembered,
-    plan,
+    MAX_IMPORTANCE,
+    SUMMARY_CHARACTERS,
+    ReflectionInput,
+    ReflectionPlan,
+    build_plan,
 )
-from everkept.families.memories.model import TAG_LIMIT
+from everkept.families.memories.model import MAX_TAGS
 from everkept.values import replace
 from records import DAY_ONE, memory
 
@@ -43,8 +43,8 @@ def events(*texts: str, **more: Any) -> list[Record]:
     return [event(text, **more) for text in texts]
 
 
-def planned(own: Sequence[Record], others: Sequence[Record] = (), **more: Any) -> Plan:
-    return plan(Remembered("one", own, others, **more))
+def planned(own: Sequence[Record], others: Sequence[Record] = (), **more: Any) -> ReflectionPlan:
+    return build_plan(ReflectionInput("one", own, others, **more))
 
 
 def recurring(*sessions: str, **more: Any) -> list[Record]:
@@ -118,7 +118,7 @@ def test_a_summary_is_as_important_as_its_members_but_never_the_most_important()
     own = [event(text, importance=i / 10) for i, text in enumerate(AUTH, 6)]
     assert planned(own).summaries[0].importance == 0.8
     vital = events(*AUTH, importance=1.0)
-    assert planned(vital).summaries[0].importance == HIGHEST_IMPORTANCE
+    assert planned(vital).summaries[0].importance == MAX_IMPORTANCE
 
 
 def test_a_summary_has_the_tags_that_most_members_have() -> None:
@@ -128,11 +128,11 @@ def test_a_summary_has_the_tags_that_most_members_have() -> None:
 
 
 def test_a_summary_has_no_more_tags_than_a_memory_may_have() -> None:
-    many = [tuple(f"{n} {i}" for i in range(TAG_LIMIT)) for n in range(2)]
+    many = [tuple(f"{n} {i}" for i in range(MAX_TAGS)) for n in range(2)]
     twice = ("The cache is flushed on deploy.", "On deploy the cache is flushed!")
     own = [event(text, tags=some) for text, some in zip(twice, many, strict=True)]
     (summary,) = planned(own).summaries
-    assert len(summary.tags) < TAG_LIMIT
+    assert len(summary.tags) < MAX_TAGS
 
 
 def test_a_pattern_is_tagged_as_one_and_not_as_what_others_keep_to_themselves() -> None:
@@ -156,7 +156,7 @@ def test_a_summary_of_much_stays_short() -> None:
     long = events(
         *(f"{text} Refresh token case {i} is {'very ' * 40}odd." for i, text in enumerate(AUTH * 5))
     )
-    assert all(len(summary.text) <= SUMMARY_LENGTH for summary in planned(long).summaries)
+    assert all(len(summary.text) <= SUMMARY_CHARACTERS for summary in planned(long).summaries)
 
 
 def test_a_theme_that_comes_back_in_other_sessions_is_a_pattern() -> None:
@@ -211,10 +211,10 @@ def test_a_pattern_that_is_known_is_not_made_again() -> None:
     known = memory("As it was put before", type="procedural", facets=facets)
     (pattern,) = planned(own, others, patterns=[known]).patterns
     assert (pattern.id, pattern.text) == (known.id, known.text)
-    assert not pattern.is_news
+    assert not pattern.has_new_members
     newer = event(PUSHING + " Always!", created_at=DAY_ONE + 1)
     (grown,) = planned([*own, newer], others, patterns=[known]).patterns
-    assert grown.is_news
+    assert grown.has_new_members
     assert grown.frequency == 4
 
 
@@ -227,9 +227,9 @@ def test_a_pattern_that_was_forgotten_is_not_brought_up_again() -> None:
 
 def test_a_strategy_does_its_part_alone() -> None:
     own = [*events(*AUTH), *recurring("one")]
-    remembered = Remembered("one", own, recurring("x", "two", "three")[1:])
-    summed, found = plan(remembered, "summarize"), plan(remembered, "extract_patterns")
-    both = plan(remembered, "full")
+    remembered = ReflectionInput("one", own, recurring("x", "two", "three")[1:])
+    summed, found = build_plan(remembered, "summarize"), build_plan(remembered, "extract_patterns")
+    both = build_plan(remembered, "full")
     assert summed.summaries
     assert not summed.patterns
     assert found.patterns
@@ -292,10 +292,10 @@ def test_vectors_that_come_or_go_bring_up_nothing_more(
     if first.summaries:
         assert second.summaries == ()
     if first.patterns:
-        assert not any(pattern.is_news for pattern in second.patterns)
+        assert not any(pattern.has_new_members for pattern in second.patterns)
 
 
-def kept(own: Sequence[Record], made: Plan, at: int) -> tuple[list[Record], list[Record]]:
+def kept(own: Sequence[Record], made: ReflectionPlan, at: int) -> tuple[list[Record], list[Record]]:
     """The memories of the session and the patterns, once a plan is carried out."""
     gone = {member.id for summary in made.summaries for member in summary.members}
     sources = [replace(r, facets={"consolidated": True}) if r.id in gone else r for r in own]

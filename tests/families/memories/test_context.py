@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.context_text import token_count
+from everkept.core.context_text import count_tokens
 from everkept.core.records import Record
-from everkept.families.memories.context import HEADINGS, Block, context_block
+from everkept.families.memories.context import HEADINGS, ContextBlock, build_context_block
 from examples import examples
 from records import DAY_ONE, memory
 
@@ -17,19 +17,19 @@ NOW = DAY_ONE + 3 * DAY
 OPENING = re.compile(r"<memories-\d{6}>")
 
 
-def block(budget: int = 2_000, **sections: Sequence[Record | str]) -> Block:
+def block(budget: int = 2_000, **sections: Sequence[Record | str]) -> ContextBlock:
     records = {
         section: [memory(item) if isinstance(item, str) else item for item in items]
         for section, items in sections.items()
     }
-    return context_block(records, budget, NOW)
+    return build_context_block(records, budget, NOW)
 
 
-def lines(made: Block) -> list[str]:
+def lines(made: ContextBlock) -> list[str]:
     return [line for line in made.text.splitlines() if line.startswith("- ")]
 
 
-def headings(made: Block) -> list[str]:
+def headings(made: ContextBlock) -> list[str]:
     return [line for line in made.text.splitlines() if line.startswith("#")]
 
 
@@ -60,7 +60,7 @@ def test_a_block_has_its_title_its_notice_its_fence_and_its_sections() -> None:
         "- Run make. (project procedural; just now)",
     ]
     assert len(made.used) == 4
-    assert made.tokens == token_count(made.text)
+    assert made.tokens == count_tokens(made.text)
     assert not made.truncated
 
 
@@ -70,7 +70,7 @@ def test_a_section_without_memories_has_no_heading() -> None:
 
 
 def test_without_memories_there_is_no_block() -> None:
-    assert block(preferences=[], project_context=["  \n "]) == Block("", [], 0, False)
+    assert block(preferences=[], project_context=["  \n "]) == ContextBlock("", [], 0, False)
 
 
 def test_no_memory_stands_there_twice() -> None:
@@ -199,7 +199,7 @@ def test_the_order_of_the_candidates_is_kept() -> None:
 
 
 def test_a_budget_too_small_for_any_memory_gives_no_block() -> None:
-    assert block(30, preferences=["Likes tea."]) == Block("", [], 0, True)
+    assert block(30, preferences=["Likes tea."]) == ContextBlock("", [], 0, True)
 
 
 hostile = st.text() | st.sampled_from(
@@ -222,7 +222,7 @@ sections = st.dictionaries(st.sampled_from(sorted(HEADINGS)), st.lists(hostile, 
 @given(sections, st.integers(0, 1_500))
 def test_the_budget_is_never_exceeded(texts: Mapping[str, list[str]], budget: int) -> None:
     made = block(budget, **texts)
-    assert token_count(made.text) == made.tokens <= budget
+    assert count_tokens(made.text) == made.tokens <= budget
     assert len(made.used) == len(lines(made))
     wanted = [heading for heading in headings(made) if heading != "## Memory Context"]
     assert wanted == [heading for heading in HEADINGS.values() if heading in wanted]

@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.context_text import as_data, token_count
-from everkept.families.memories.context import NOTICE, fenced
+from everkept.core.context_text import as_data, count_tokens
+from everkept.families.memories.context import DATA_NOTICE, fence_memories
 
 
 @settings(deadline=None)
@@ -12,8 +12,8 @@ def test_the_frame_takes_as_many_tokens_whatever_it_holds(one: str, other: str) 
 
 
 def _frame_cost(body: str) -> int:
-    return token_count(fenced(body)) - token_count(body)
+    return count_tokens(fence_memories(body)) - count_tokens(body)
 
 
 def test_memories_stand_behind_a_notice() -> None:
-    assert fenced("- a\n").startswith(f"{NOTICE}\n<memories-")
+    assert fence_memories("- a\n").startswith(f"{DATA_NOTICE}\n<memories-")

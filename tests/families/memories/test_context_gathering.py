@@ -2,9 +2,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.fallback_answers import fits
-from everkept.core.records import Record, Where
-from everkept.families.memories.context import HEADINGS, MOST_RECALLED, gather
+from everkept.core.fallback_answers import is_selected
+from everkept.core.records import Record, RecordFilter
+from everkept.families.memories.context import HEADINGS, MAX_RECALLED, gather_candidates
 from records import DAY_ONE, memory
 
 DAY = 86_400 * 1_000_000
@@ -27,18 +27,20 @@ class Asked:
     ) -> list[Record]:
         self.queries.append((query, scopes, types))
         words = set(query.lower().split())
-        where = Where(scopes=scopes, types=types, min_importance=min_importance)
-        found = [record for record in self.records if fits(record, where)]
+        where = RecordFilter(scopes=scopes, types=types, min_importance=min_importance)
+        found = [record for record in self.records if is_selected(record, where)]
         return [r for r in found if words & set(r.text.lower().split())][:limit]
 
-    async def newest(self, where: Where, limit: int) -> list[Record]:
-        found = [record for record in self.records if fits(record, where)]
-        return sorted(found, key=lambda record: -record.at)[:limit]
+    async def newest(self, where: RecordFilter, limit: int) -> list[Record]:
+        found = [record for record in self.records if is_selected(record, where)]
+        return sorted(found, key=lambda record: -record.effective_at)[:limit]
 
     async def gathered(
         self, task: str | None = None, *, files: Sequence[str] = (), sections: Sequence[str] = ()
     ) -> dict[str, list[str]]:
-        found = await gather(self.recall, self.newest, task, files, sections or list(HEADINGS))
+        found = await gather_candidates(
+            self.recall, self.newest, task, files, sections or list(HEADINGS)
+        )
         return {section: [r.text for r in records] for section, records in found.items()}
 
 
@@ -99,10 +101,10 @@ async def test_one_search_is_for_every_section_and_asks_for_what_they_show() -> 
 
 
 async def test_what_one_section_shows_is_not_in_the_way_of_another() -> None:
-    facts = [memory(f"login {number}") for number in range(MOST_RECALLED + 9)]
+    facts = [memory(f"login {number}") for number in range(MAX_RECALLED + 9)]
     asked = Asked(*facts, memory("login by hand", type="procedural"))
     found = await asked.gathered("login")
-    assert found["project_context"] == [fact.text for fact in facts[:MOST_RECALLED]]
+    assert found["project_context"] == [fact.text for fact in facts[:MAX_RECALLED]]
     assert found["relevant_procedures"] == ["login by hand"]
 
 
@@ -154,4 +156,4 @@ async def test_all_questions_are_asked_at_the_same_time() -> None:
         return []
 
     async with asyncio.timeout(60):
-        await gather(answer, answer, "task", [], list(HEADINGS))
+        await gather_candidates(answer, answer, "task", [], list(HEADINGS))

@@ -6,10 +6,10 @@ import pytest
 
 from assistant import Assistant
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Delete, Insert, Link, Restore, Update, Where
+from everkept.core.records import Batch, Delete, Insert, RecordFilter, RecordLink, Restore, Update
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, Unavailable
-from everkept.families.memories.lifecycle import PAGE, finish_promotions
+from everkept.families.memories.lifecycle import PAGE_MEMORIES, finish_promotions
 from everkept.families.memories.model import DERIVED_FROM, MEMORY, SUPERSEDES
 from everkept.values import replace
 from records import DAY_ONE
@@ -31,7 +31,7 @@ async def crash_in_promotion(assistant: Assistant, memory: str, **more: Any) -> 
 
 
 async def live(store: RecordStore) -> list[str]:
-    return [record.text for record in await store.scan(Where(kinds=(MEMORY,)))]
+    return [record.text for record in await store.scan(RecordFilter(kinds=(MEMORY,)))]
 
 
 async def test_a_session_memory_becomes_the_projects(assistant: Assistant) -> None:
@@ -63,8 +63,8 @@ async def test_a_memory_becomes_the_users_with_all_it_had(assistant: Assistant) 
     assert (found["importance"], found["pinned"]) == (0.9, True)
     walked = await elsewhere("search_knowledge_graph", entity="API")
     assert [m["id"] for m in walked["memories"]] == [memory]
-    user = await assistant.library.user()
-    assert (await user.accesses([memory]))[memory].count == 1
+    user = await assistant.library.open_user_store()
+    assert (await user.get_accesses([memory]))[memory].count == 1
     assert await live(await assistant.project_store()) == []
     status = await assistant("get_memory_status")
     assert (status["counts"]["total"], status["counts"]["forgotten"]) == (1, 0)
@@ -101,7 +101,7 @@ async def test_a_crash_inside_a_promotion_loses_nothing_and_is_settled_later(
 ) -> None:
     memory = await assistant.stored("Errors are wrapped", related_entities=[API])
     await crash_in_promotion(assistant, memory)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await live(project) == await live(user) == ["Errors are wrapped"]
     (found,) = await assistant.recall("errors")
     assert (found["id"], found["scope"]) == (memory, "user")
@@ -114,7 +114,7 @@ async def test_a_crash_inside_a_merging_promotion_is_settled_too(assistant: Assi
     kept = await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_promotions(project, user, assistant.clock) == 1
     assert [m["id"] for m in await assistant.recall("errors")] == [kept]
 
@@ -145,7 +145,7 @@ async def test_a_memory_that_was_forgotten_as_the_users_can_be_promoted_again(
 ) -> None:
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
-    user = await assistant.library.user()
+    user = await assistant.library.open_user_store()
     await user.commit(
         Batch((Delete((await user.get([memory]))[0].ref),), assistant.clock(), "test")
     )
@@ -212,7 +212,7 @@ async def test_a_change_of_links_alone_that_comes_between_is_kept_too(
 
 async def test_changes_on_both_sides_of_a_move_are_all_kept(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped", importance=0.2)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     await crash_in_promotion(assistant, memory)
     [source], [copy] = await project.get([memory]), await user.get([memory])
     # Both were planned before anybody saw that the memory stands in two places.
@@ -242,7 +242,7 @@ async def test_whatever_two_processes_have_acknowledged_survives_a_promotion(
                 one("promote_memory", memory_id=memory, target_scope="user"),
             )
             assert len(tagged) == 4
-            (kept,) = await (await libraries[0].user()).get([memory])
+            (kept,) = await (await libraries[0].open_user_store()).get([memory])
             assert set(kept.tags) == {"first", *(f"tag {n}" for n in range(4))}
         assert await live(await one.project_store()) == []
     finally:
@@ -257,10 +257,10 @@ async def test_what_changed_after_a_crash_is_carried_over_before_it_is_settled(
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
     await assistant("update_memory", memory_id=memory, content="Errors are logged")
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_promotions(project, user, assistant.clock) == 1
     assert await live(project) == []
-    kept = {record.id: record.text for record in await user.scan(Where(kinds=(MEMORY,)))}
+    kept = {record.id: record.text for record in await user.scan(RecordFilter(kinds=(MEMORY,)))}
     assert kept == {there: "Errors are wrapped", memory: "Errors are logged"}
 
 
@@ -270,10 +270,11 @@ async def test_an_unfinished_merge_into_an_old_memory_is_found_however_many_came
     kept = await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     [twin] = await user.get([kept])
     many = [
-        replace(twin, id=f"memory:later-{n}", name_key=f"key {n}", facets={}) for n in range(PAGE)
+        replace(twin, id=f"memory:later-{n}", name_key=f"key {n}", facets={})
+        for n in range(PAGE_MEMORIES)
     ]
     await user.commit(Batch(tuple(Insert(record) for record in many), assistant.clock(), "test"))
     assert await finish_promotions(project, user, assistant.clock) == 1
@@ -283,7 +284,7 @@ async def test_an_unfinished_merge_into_an_old_memory_is_found_however_many_came
 async def test_a_promotion_that_was_taken_back_is_not_finished_again(assistant: Assistant) -> None:
     await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     [before] = await project.get([memory])
     await assistant("promote_memory", memory_id=memory, target_scope="user")
     [buried] = await project.get([memory], include_deleted=True)
@@ -326,7 +327,8 @@ async def test_a_merged_memory_keeps_to_the_limit_of_tags_and_says_so(
 
 async def link(assistant: Assistant, store: RecordStore, *ends: tuple[str, str, str]) -> None:
     steps = tuple(
-        Insert(Link(f"link {ends}", source, verb, target, DAY_ONE)) for source, verb, target in ends
+        Insert(RecordLink(f"link {ends}", source, verb, target, DAY_ONE))
+        for source, verb, target in ends
     )
     await store.commit(Batch(steps, assistant.clock(), "test"))
 
@@ -340,7 +342,7 @@ async def test_links_between_memories_go_with_a_merge(assistant: Assistant) -> N
     await link(assistant, store, (memory, DERIVED_FROM, source))
     await link(assistant, store, (summary, DERIVED_FROM, memory))
     await assistant("promote_memory", memory_id=memory, target_scope="project")
-    found = {(x.source, x.verb, x.target) for x in await store.links([there])}
+    found = {(x.source, x.verb, x.target) for x in await store.find_links([there])}
     assert found == {(there, DERIVED_FROM, source), (summary, DERIVED_FROM, there)}
 
 
@@ -349,7 +351,7 @@ async def test_a_summary_that_leaves_its_sources_still_names_them(assistant: Ass
     two = await assistant.stored("Another error was lost", type="episodic")
     old = await assistant.stored("Errors are dropped")
     summary = await assistant.stored("Errors get lost", supersedes=old)
-    store, user = await assistant.project_store(), await assistant.library.user()
+    store, user = await assistant.project_store(), await assistant.library.open_user_store()
     await link(assistant, store, (summary, DERIVED_FROM, one))
     await link(assistant, store, (summary, DERIVED_FROM, two))
     await assistant("promote_memory", memory_id=one, target_scope="user")
@@ -369,8 +371,8 @@ async def test_links_between_memories_go_along_where_both_ends_do(assistant: Ass
     new = await assistant.stored("Errors are wrapped", supersedes=old)
     for memory in (old, new):
         await assistant("promote_memory", memory_id=memory, target_scope="user")
-    user = await assistant.library.user()
-    assert [(x.source, x.verb, x.target) for x in await user.links([new])] == [
+    user = await assistant.library.open_user_store()
+    assert [(x.source, x.verb, x.target) for x in await user.find_links([new])] == [
         (new, SUPERSEDES, old)
     ]
 
@@ -393,7 +395,7 @@ async def test_a_memory_that_came_back_as_another_text_is_promoted_as_it_is_now(
 ) -> None:
     memory = await assistant.stored("Errors are wrapped", author="Ada")
     await crash_in_promotion(assistant, memory)
-    user = await assistant.library.user()
+    user = await assistant.library.open_user_store()
     [copy] = await user.get([memory])
     await user.commit(Batch((Delete(copy.ref),), assistant.clock(), "test"))
     await assistant("update_memory", memory_id=memory, content="Errors are logged")
@@ -413,5 +415,5 @@ async def test_a_secret_in_the_reason_is_masked_and_named(assistant: Assistant) 
         )
         assert [warning["code"] for warning in answer["warnings"]] == ["secret_masked"]
         assert "AKIA" not in answer["reason"]
-    for store in (await assistant.project_store(), await assistant.library.user()):
-        assert "AKIA" not in str(await store.scan(Where(deleted=None)))
+    for store in (await assistant.project_store(), await assistant.library.open_user_store()):
+        assert "AKIA" not in str(await store.scan(RecordFilter(deleted=None)))

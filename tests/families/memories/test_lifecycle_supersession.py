@@ -5,7 +5,7 @@ import pytest
 from assistant import Assistant, codes
 from everkept.core.records import Batch, Insert, Update
 from everkept.errors import InvalidInput, NotFound, Unavailable
-from everkept.families.memories.lifecycle import MOST_EDITS, finish_supersessions
+from everkept.families.memories.lifecycle import MAX_EDITS, finish_supersessions
 from everkept.families.memories.model import ENTITIES_LIMIT
 from records import batch, memory
 
@@ -96,7 +96,7 @@ async def test_a_mark_that_a_crash_left_out_is_made_later(
 ) -> None:
     old = await assistant.stored("Indent with tabs", old_scope)
     new = await crash_before_marking(assistant, old, "Indent with spaces", new_scope)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_supersessions(project, user, assistant.clock) == 1
     by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
     assert by_id[old]["superseded_by"] == new
@@ -109,7 +109,7 @@ async def test_a_fact_about_as_much_as_it_may_be_is_finished_too(assistant: Assi
     await crash_before_marking(
         assistant, old, "Indent with spaces", "project", related_entities=about
     )
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_supersessions(project, user, assistant.clock) == 1
 
 
@@ -117,8 +117,8 @@ async def test_what_came_in_bulk_is_not_looked_at(assistant: Assistant) -> None:
     """It came in as it was: no crash has cut short that one of it replaces another."""
     old = await assistant.stored("Indent with tabs", "user")
     await assistant.store("Tea is ready")
-    project, user = await assistant.project_store(), await assistant.library.user()
-    claims = [memory(f"memory:{i}", facets={"supersedes": old}) for i in range(MOST_EDITS + 1)]
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
+    claims = [memory(f"memory:{i}", facets={"supersedes": old}) for i in range(MAX_EDITS + 1)]
     await project.commit(batch(*claims))
     assert await finish_supersessions(project, user, assistant.clock) == 0
 
@@ -129,7 +129,7 @@ async def test_a_fact_that_holds_again_is_not_marked_by_the_one_that_it_replaced
     first = await assistant.stored("Indent with tabs", "user")
     second = await assistant.stored("Indent with spaces", supersedes=first)
     await assistant.store("Indent with tabs", "user", supersedes=second)
-    project, user = await assistant.project_store(), await assistant.library.user()
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_supersessions(project, user, assistant.clock) == 0
     by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
     assert "superseded_by" not in by_id[first]

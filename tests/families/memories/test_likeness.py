@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.records import Record
-from everkept.families.memories.likeness import Likeness, likeness_of
+from everkept.families.memories.likeness import LikenessKind, classify_likeness
 from everkept.values import replace
 from records import memory
 
 
-def judged(new: Record, old: Record) -> Likeness | None:
-    return likeness_of(new.text, new.type or "", old)
+def judged(new: Record, old: Record) -> LikenessKind | None:
+    return classify_likeness(new.text, new.type or "", old)
 
 
 @pytest.mark.parametrize(

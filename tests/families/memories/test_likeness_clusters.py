@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core.records import Record
-from everkept.families.memories.likeness import key_topics, session_summary
+from everkept.families.memories.likeness import extract_key_topics, format_session_summary
 from records import DAY_ONE, memory
 
 
@@ -15,71 +15,75 @@ def test_a_summary_counts_memories_by_type_and_names_their_topics() -> None:
         *memories("Discussed the auth flow.", "The auth flow needs a token.", type="episodic"),
         memory("gRPC calls have deadlines.", tags=("gRPC",)),
     ]
-    assert session_summary(records) == (
+    assert format_session_summary(records) == (
         "3 memories (2 episodic, 1 semantic). Key topics: auth flow, gRPC"
     )
 
 
 def test_one_memory_is_no_plural() -> None:
-    assert session_summary(memories("Redis")).startswith("1 memory (1 semantic).")
+    assert format_session_summary(memories("Redis")).startswith("1 memory (1 semantic).")
 
 
 def test_a_session_without_memories_says_so() -> None:
-    assert session_summary([]) == "No memories were stored."
+    assert format_session_summary([]) == "No memories were stored."
 
 
 def test_words_that_come_together_are_one_topic() -> None:
     records = memories("Error handling is typed.", "User asked about error handling.")
-    assert key_topics(records)[0] == "error handling"
+    assert extract_key_topics(records)[0] == "error handling"
 
 
 def test_topics_are_spelled_as_people_write_them() -> None:
     records = memories(
         "PostgreSQL is slow.", "We moved to PostgreSQL.", "Caching helps.", "caching"
     )
-    assert key_topics(records) == ["caching", "PostgreSQL"]
+    assert extract_key_topics(records) == ["caching", "PostgreSQL"]
 
 
 def test_inflections_are_one_topic() -> None:
-    assert key_topics(memories("Migrations failed.", "The migration is back.")) == ["migration"]
+    assert extract_key_topics(memories("Migrations failed.", "The migration is back.")) == [
+        "migration"
+    ]
 
 
 def test_empty_words_are_no_topics() -> None:
-    assert key_topics(memories("The user asked about it.", "The user said it was used.")) == []
+    assert (
+        extract_key_topics(memories("The user asked about it.", "The user said it was used.")) == []
+    )
 
 
 def test_tags_and_linked_entities_count_as_topics() -> None:
     records = [memory("It broke again.", tags=("billing",))]
-    assert key_topics(records, ["AuthService"]) == ["billing", "AuthService"]
+    assert extract_key_topics(records, ["AuthService"]) == ["billing", "AuthService"]
 
 
 def test_no_more_topics_are_named_than_asked_for() -> None:
     records = memories(*(f"{word} {word}x" for word in ("redis", "kafka", "nginx")))
-    assert len(key_topics(records, limit=2)) == 2
+    assert len(extract_key_topics(records, limit=2)) == 2
 
 
 def test_of_a_long_text_the_beginning_is_read() -> None:
     texts = (f"Kafka {number} {'and ' * 1_000} Redis" for number in range(3))
-    assert key_topics(memories(*texts)) == ["kafka"]
+    assert extract_key_topics(memories(*texts)) == ["kafka"]
 
 
 def test_of_much_text_the_newest_is_read() -> None:
     filler = "of the " * 300
     old = [memory(f"Kafka {n} {filler}", created_at=DAY_ONE) for n in range(300)]
     new = [memory(f"Redis {n} {filler}", created_at=DAY_ONE + 1) for n in range(200)]
-    assert key_topics([*old, *new]) == ["redis"]
-    assert session_summary([*old, *new]).startswith("500 memories")
+    assert extract_key_topics([*old, *new]) == ["redis"]
+    assert format_session_summary([*old, *new]).startswith("500 memories")
 
 
 def test_tags_without_end_are_not_all_read() -> None:
     tags = tuple(f"Kafka {'x' * 90}{n}" for n in range(50))
     old = [memory(f"old {n}", tags=tags, created_at=DAY_ONE) for n in range(100)]
     new = [memory(f"new {n}", tags=("Redis",) * 2_000, created_at=DAY_ONE + 1) for n in range(20)]
-    assert key_topics([*old, *new]) == ["Redis"]
+    assert extract_key_topics([*old, *new]) == ["Redis"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(), max_size=8, unique=True))
 def test_any_text_can_be_summed_up_in_any_order(texts: list[str]) -> None:
     records = memories(*texts)
-    assert session_summary(records) == session_summary(records[::-1])
+    assert format_session_summary(records) == format_session_summary(records[::-1])

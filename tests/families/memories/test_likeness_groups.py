@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from everkept.families.memories.likeness import groups, likeness
+from everkept.families.memories.likeness import cluster_rows, compute_likeness
 
 
 def matrix(numbers: Sequence[int]) -> NDArray[np.float32]:
@@ -28,7 +28,7 @@ matrices = st.lists(st.integers(0, 999), min_size=1, max_size=45, unique=True).m
 @settings(deadline=None)
 @given(matrices, st.floats(0.1, 0.9))
 def test_every_row_is_in_one_group(alike: NDArray[np.float32], threshold: float) -> None:
-    found = groups(alike, threshold)
+    found = cluster_rows(alike, threshold)
     assert sorted(row for rows in found for row in rows) == list(range(len(alike)))
 
 
@@ -37,7 +37,7 @@ def test_every_row_is_in_one_group(alike: NDArray[np.float32], threshold: float)
 def test_the_rows_of_a_group_are_alike_on_average_and_no_two_groups_are(
     alike: NDArray[np.float32], threshold: float
 ) -> None:
-    found = groups(alike, threshold)
+    found = cluster_rows(alike, threshold)
     for rows in found:
         others = [other for other in found if other != rows]
         assert all(alike[np.ix_(rows, other)].mean() < threshold + 1e-5 for other in others)
@@ -50,9 +50,9 @@ def test_the_rows_of_a_group_are_alike_on_average_and_no_two_groups_are(
 def test_the_order_of_the_rows_does_not_matter(alike: NDArray[np.float32], random: Any) -> None:
     order = list(range(len(alike)))
     random.shuffle(order)
-    shuffled = groups(alike[np.ix_(order, order)], 0.5)
+    shuffled = cluster_rows(alike[np.ix_(order, order)], 0.5)
     assert {frozenset(order[row] for row in rows) for rows in shuffled} == {
-        frozenset(rows) for rows in groups(alike, 0.5)
+        frozenset(rows) for rows in cluster_rows(alike, 0.5)
     }
 
 
@@ -61,23 +61,25 @@ def test_two_thousand_rows_fall_into_their_groups() -> None:
     centres = random.normal(size=(50, 64))
     rows = centres[np.arange(2_000) % 50] + 0.3 * random.normal(size=(2_000, 64))
     vectors = [row.astype(np.float32) for row in rows / np.linalg.norm(rows, axis=1)[:, None]]
-    found = groups(likeness([[]] * 2_000, vectors), 0.5)
+    found = cluster_rows(compute_likeness([[]] * 2_000, vectors), 0.5)
     assert found == [list(range(number, 2_000, 50)) for number in range(50)]
 
 
 def test_texts_are_alike_by_their_vectors() -> None:
     one, other = np.float32([1, 0]), np.float32([0.6, 0.8])
-    assert likeness([["a"], ["b"]], [one, other])[0, 1] == np.float32(0.6)
+    assert compute_likeness([["a"], ["b"]], [one, other])[0, 1] == np.float32(0.6)
 
 
 def test_words_stand_in_for_a_vector_that_is_missing() -> None:
     vector = np.float32([1, 0])
-    alike = likeness([["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector])
+    alike = compute_likeness(
+        [["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector]
+    )
     assert alike[0, 1] > 0.99
     assert alike[1, 2] == 0
     assert alike[0, 2] == 1
 
 
 def test_texts_without_words_are_like_nothing() -> None:
-    alike = likeness([[], []], [None, None])
+    alike = compute_likeness([[], []], [None, None])
     assert alike[0, 1] == 0

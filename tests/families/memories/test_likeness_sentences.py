@@ -1,11 +1,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.families.memories.likeness import central_sentences
+from everkept.families.memories.likeness import select_central_sentences
 
 
 def summary(*texts: str, most: int = 3, length: int = 200) -> str:
-    return central_sentences(texts, [1.0] * len(texts), {}, most=most, length=length)
+    return select_central_sentences(texts, [1.0] * len(texts), {}, most=most, length=length)
 
 
 def test_what_the_texts_share_comes_before_what_one_of_them_says() -> None:

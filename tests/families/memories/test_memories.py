@@ -7,12 +7,12 @@ import pytest
 
 from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
-from everkept.core.times import iso
+from everkept.core.times import format_iso
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
-from everkept.families.memories.model import MEMORY, Options
+from everkept.families.memories.model import MEMORY, MemoryOptions
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 
@@ -62,7 +62,7 @@ async def test_entities_of_a_memory_are_those_of_the_graph(assistant: Assistant)
     )
     assert stored["graph_edges_created"] == 2
     store = await assistant.project_store()
-    entities = await store.scan(Where(kinds=("entity",)))
+    entities = await store.scan(RecordFilter(kinds=("entity",)))
     assert {(e.name, e.type) for e in entities} == {("API", "component"), ("Billing", "service")}
 
 
@@ -123,7 +123,7 @@ async def test_a_text_that_gets_no_new_vector_says_why(library: Library) -> None
 
 
 async def test_a_full_session_warns_those_who_ask_and_refuses_hooks(library: Library) -> None:
-    options = Options(max_per_session=2, time_limit=None)
+    options = MemoryOptions(max_per_session=2, time_limit=None)
     assistant = Assistant(library, options=options)
     await assistant.store("Number one", "session")
     await assistant.store("Number two", "user")
@@ -149,7 +149,7 @@ async def test_without_a_session_only_session_memories_need_one(library: Library
 async def test_a_session_record_is_made_once_and_says_who_came(assistant: Assistant) -> None:
     await asyncio.gather(*(assistant.store(f"Thought {n}", "session") for n in range(5)))
     store = await assistant.project_store()
-    (session,) = await store.scan(Where(kinds=("session",)))
+    (session,) = await store.scan(RecordFilter(kinds=("session",)))
     assert (session.id, session.facets) == ("session:one", {"client": "test"})
 
 
@@ -188,7 +188,7 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_stored(
     with pytest.raises(InvalidInput):
         await assistant("store_memory", **(fields | arguments))
     store = await assistant.project_store()
-    assert await store.count() == {"link": 0}
+    assert await store.count_live() == {"link": 0}
 
 
 async def test_the_fourth_type_and_the_older_argument_are_taken(assistant: Assistant) -> None:
@@ -213,9 +213,9 @@ async def test_two_processes_that_store_one_text_make_one_memory(tmp_path: Path)
         assert len({answer["memory_id"] for answer in answers}) == 3
         assert sum("existing" not in answer for answer in answers) == 3
         store = await assistants[0].project_store()
-        assert len(await store.scan(Where(kinds=(MEMORY,)))) == 3
-        assert len(await store.scan(Where(kinds=("entity",)))) == 1
-        assert len(await store.scan(Where(kinds=("session",)))) == 1
+        assert len(await store.scan(RecordFilter(kinds=(MEMORY,)))) == 3
+        assert len(await store.scan(RecordFilter(kinds=("entity",)))) == 1
+        assert len(await store.scan(RecordFilter(kinds=("session",)))) == 1
     finally:
         for library in libraries:
             await library.close()
@@ -314,7 +314,7 @@ async def test_entity_links_can_be_taken_away_by_name(assistant: Assistant) -> N
     )
     assert gone["updated_fields"] == ["related_entities"]
     store = await assistant.project_store()
-    assert await store.links([memory]) == []
+    assert await store.find_links([memory]) == []
 
 
 async def test_two_memories_cannot_come_to_have_one_text(assistant: Assistant) -> None:
@@ -334,7 +334,7 @@ async def test_an_update_keeps_the_former_version_for_whoever_asks_as_of_then(
     then = assistant.clock.at
     assistant.clock.pass_days(1)
     await assistant("update_memory", memory_id=memory, content="The API listens on port 9090")
-    (before,) = await assistant.recall("API port", as_of=iso(then))
+    (before,) = await assistant.recall("API port", as_of=format_iso(then))
     assert before["content"] == "The API listens on port 8080"
     (after,) = await assistant.recall("API port")
     assert after["content"] == "The API listens on port 9090"

@@ -1,10 +1,10 @@
 from assistant import DAY_ONE, Assistant, PromptIndexing
 from everkept.core.library import Condition
 from everkept.core.ports import Library
-from everkept.core.times import iso
+from everkept.core.times import format_iso
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ModelUnavailable
-from everkept.families.memories.model import MEMORY, Options
+from everkept.families.memories.model import MEMORY, MemoryOptions
 from records import batch, memory
 
 
@@ -27,7 +27,7 @@ async def test_counts_cover_both_stores_and_all_sessions(assistant: Assistant) -
 
 
 async def test_the_connection_and_the_session_are_described(library: Library) -> None:
-    assistant = Assistant(library, options=Options(started_at=DAY_ONE - 60_000_000))
+    assistant = Assistant(library, options=MemoryOptions(started_at=DAY_ONE - 60_000_000))
     await assistant.store("One", "session")
     await assistant.store("Two", "user")
     await assistant.beside("two").store("Three", "session")
@@ -59,7 +59,7 @@ async def test_a_database_that_is_away_is_described_with_what_waits_for_it() -> 
     told = status["connection"]
     assert (told["status"], told["engine"], told["mode"]) == ("degraded", "surreal", "remote")
     assert told["path"] == "wss://db.example.com"
-    assert (told["since"], told["reason"]) == (iso(DAY_ONE), "It does not answer.")
+    assert (told["since"], told["reason"]) == (format_iso(DAY_ONE), "It does not answer.")
     assert (told["waiting_writes"], told["writes_set_aside"]) == (3, 1)
 
 

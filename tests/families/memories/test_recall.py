@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from assistant import Assistant, CountedChoice, codes
-from everkept.core.answers import SectionHit, SectionsFound
+from everkept.core.answers import SectionHit, SectionHits
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import Call
-from everkept.core.times import iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import format_iso
 from everkept.errors import (
     BankNotFound,
     EverkeptError,
@@ -26,7 +26,7 @@ class WithoutUser:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 
-    async def user(self) -> RecordStore:
+    async def open_user_store(self) -> RecordStore:
         raise StoreDamaged("user.db is no database.")
 
 
@@ -79,9 +79,9 @@ async def test_what_is_recalled_is_counted_the_next_time(assistant: Assistant) -
     assert {m["access_count"] for m in await assistant.recall("port")} == {0}
     assert {m["access_count"] for m in await assistant.recall("port")} == {1}
     store = await assistant.project_store()
-    before = await store.revision()
+    before = await store.get_revision()
     await assistant.recall("port")
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_a_hit_explains_itself_when_asked(assistant: Assistant) -> None:
@@ -120,15 +120,15 @@ async def test_a_damaged_user_store_does_not_hide_the_project(assistant: Assista
 async def test_as_of_a_time_before_anything_was_stored_there_is_nothing(
     assistant: Assistant,
 ) -> None:
-    before = iso(assistant.clock.at)
+    before = format_iso(assistant.clock.at)
     await fill(assistant)
     assert await assistant.texts("port", as_of=before) == []
-    assert len(await assistant.texts("port", as_of=iso(assistant.clock.at))) == 4
+    assert len(await assistant.texts("port", as_of=format_iso(assistant.clock.at))) == 4
 
 
 async def test_a_memory_forgotten_since_was_known_then(assistant: Assistant) -> None:
     memory = await assistant.stored("Open a port with ufw")
-    then = iso(assistant.clock.at)
+    then = format_iso(assistant.clock.at)
     assistant.clock.pass_days(1)
     await assistant("forget_memory", memory_id=memory)
     assert await assistant.texts("port") == []
@@ -137,7 +137,7 @@ async def test_a_memory_forgotten_since_was_known_then(assistant: Assistant) -> 
 
 async def test_a_memory_promoted_since_is_found_where_it_was_then(assistant: Assistant) -> None:
     memory = await assistant.stored("Open a port with ufw")
-    then = iso(assistant.clock.at)
+    then = format_iso(assistant.clock.at)
     assistant.clock.pass_days(1)
     await assistant("promote_memory", memory_id=memory, target_scope="user")
     assert [m["id"] for m in await assistant.recall("port", as_of=then)] == [memory]
@@ -158,13 +158,13 @@ async def test_no_query_is_an_error_but_one_that_is_too_long(
 class Shelves:
     """A memory bank that answers, or does not."""
 
-    def __init__(self, answer: SectionsFound | EverkeptError) -> None:
+    def __init__(self, answer: SectionHits | EverkeptError) -> None:
         self._answer = answer
 
-    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
+    async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
         if isinstance(self._answer, EverkeptError):
             raise self._answer
-        return SectionsFound(self._answer.hits[:limit], self._answer.notices)
+        return SectionHits(self._answer.hits[:limit], self._answer.notices)
 
 
 SECTION = SectionHit(
@@ -173,7 +173,7 @@ SECTION = SectionHit(
 
 
 async def test_the_memory_bank_is_searched_where_it_is_wanted(library: Library) -> None:
-    assistant = Assistant(library, bank=Shelves(SectionsFound([SECTION], ["notes.md is late."])))
+    assistant = Assistant(library, bank=Shelves(SectionHits([SECTION], ["notes.md is late."])))
     await fill(assistant)
     answer = await assistant("recall_memories", query="port", include_bank=True)
     assert answer["bank"] == [
@@ -217,7 +217,7 @@ async def test_a_recall_asks_a_store_each_thing_once(assistant: Assistant) -> No
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
     found = await counted("recall_memories", query="ready tea")
     assert len(found["memories"]) == 3
-    assert choice.asked == Counter(authors=1, match=1, near=1, get=1)
+    assert choice.asked == Counter(list_authors=1, match=1, find_near=1, get=1)
     assert counted.accesses.asked == 1
     assert set(counted.accesses.counts.values()) == {1}
     again = await counted.recall("ready tea")

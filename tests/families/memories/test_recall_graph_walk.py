@@ -3,21 +3,21 @@ from typing import Any
 import pytest
 
 from assistant import Assistant, CountedChoice
-from everkept.core.records import Batch, Insert, Link
-from everkept.core.sessions import Call
+from everkept.core.records import Batch, Insert, RecordLink
+from everkept.core.sessions import ToolCall
 from everkept.errors import InvalidInput
-from everkept.families.memories.recall import MOST_MEMORIES
+from everkept.families.memories.recall import MAX_MEMORIES
 from everkept.graph.entities import ENTITY
 from records import DAY_ONE, batch, entity, link, memory
 
 
 async def relate(assistant: Assistant, *edges: tuple[str, str, str], store: Any = None) -> None:
     """Entities of type `thing`, joined as the graph's tools would join them."""
-    store = store or await assistant.choice.to_write(Call(assistant.session, "test"), None)
+    store = store or await assistant.choice.open_to_write(ToolCall(assistant.session, "test"), None)
     names = dict.fromkeys(name for source, _, target in edges for name in (source, target))
     known = {record.id for record in await store.get(list(names))}
     steps = [Insert(entity(name, variant="thing")) for name in names if name not in known]
-    steps += [Insert(Link(f"{s} {verb} {t}", s, verb, t, DAY_ONE)) for s, verb, t in edges]
+    steps += [Insert(RecordLink(f"{s} {verb} {t}", s, verb, t, DAY_ONE)) for s, verb, t in edges]
     await store.commit(Batch(tuple(steps), DAY_ONE, "test"))
 
 
@@ -145,7 +145,7 @@ async def test_memories_linked_by_the_wanted_relationship_come_first(
 
 async def test_the_project_and_the_user_are_one_graph(assistant: Assistant) -> None:
     await relate(assistant, ("a", "uses", "b"))
-    await relate(assistant, ("a", "likes", "z"), store=await assistant.library.user())
+    await relate(assistant, ("a", "likes", "z"), store=await assistant.library.open_user_store())
     await assistant.stored("The user on a", "user", related_entities=about("A"))
     walked = await assistant("search_knowledge_graph", entity="a")
     assert set(names(walked)) == {"a", "b", "z"}
@@ -197,7 +197,7 @@ async def test_summaries_and_their_sources_are_no_entities(assistant: Assistant)
     assert names(walked) == ["a"]
     assert len(walked["memories"]) == 2
     store = await assistant.project_store()
-    assert (await store.count())[ENTITY] == 1
+    assert (await store.count_live())[ENTITY] == 1
 
 
 async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_counted(
@@ -208,26 +208,26 @@ async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_cou
     notes = [
         memory(f"{session} {number}", scope="session", session=f"session:{session}")
         for session in ("one", "two")
-        for number in range(MOST_MEMORIES + 50)
+        for number in range(MAX_MEMORIES + 50)
     ]
     await store.commit(batch(*notes, *(link(note.id, "about", "a") for note in notes)))
     walked = await assistant("search_knowledge_graph", entity="a")
     counts = {found["name"]: found["memory_count"] for found in walked["entities"]}
-    assert counts == {"a": MOST_MEMORIES + 50, "b": 0}
+    assert counts == {"a": MAX_MEMORIES + 50, "b": 0}
 
 
 async def test_a_walk_reads_what_it_shows_however_much_there_is(assistant: Assistant) -> None:
     await relate(assistant, ("a", "uses", "b"))
     store = await assistant.project_store()
-    texts = [f"m{number}" for number in range(3 * MOST_MEMORIES)]
+    texts = [f"m{number}" for number in range(3 * MAX_MEMORIES)]
     links = [link(text, "about", "a") for text in texts]
     await store.commit(batch(*map(memory, texts), *links))
     choice = CountedChoice(assistant.library)
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
     walked = await counted("search_knowledge_graph", entity="a", depth=3)
     assert [each["memory_count"] for each in walked["entities"]] == [len(texts), 0]
-    assert choice.given["sources_of"] == choice.given["scan"] - 1 == MOST_MEMORIES
+    assert choice.given["count_sources"] == choice.given["scan"] - 1 == MAX_MEMORIES
     assert sum(choice.asked.values()) == 5
     choice.begin()
     await counted("search_knowledge_graph", entity="b", depth=1)
-    assert choice.given["sources_of"] == MOST_MEMORIES
+    assert choice.given["count_sources"] == MAX_MEMORIES

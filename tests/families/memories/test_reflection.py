@@ -8,15 +8,15 @@ import pytest
 from numpy.typing import NDArray
 
 from assistant import PromptIndexing
-from everkept.core.commits import Writer, plan_undo
-from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
-from everkept.core.records import Change, Delete, Record, Update, Where
+from everkept.core.commits import ChangeWriter, plan_undo
+from everkept.core.ports import Embedder, Library, RecordStore, RecordVector, VectorIndexer
+from everkept.core.records import Change, Delete, Record, RecordFilter, Update
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.consolidation import ReflectStrategy
-from everkept.families.memories.memory_identity import place_of, text_key
-from everkept.families.memories.reflection import Reflected, reflect
+from everkept.families.memories.memory_identity import build_variant, compute_text_key
+from everkept.families.memories.reflection import ReflectionResult, reflect_session
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE, batch, memory
 
@@ -45,8 +45,8 @@ def event(text: str, session: str = "one", **more: Any) -> Record:
         "type": "episodic",
         "scope": "session",
         "session": session,
-        "name_key": text_key(text),
-        "variant": place_of(str(more.get("scope", "session")), session),
+        "name_key": compute_text_key(text),
+        "variant": build_variant(str(more.get("scope", "session")), session),
     }
     return memory(text, **(fields | more))
 
@@ -65,7 +65,7 @@ async def reflected(
     embedder: Embedder | None = None,
     fault: ModelUnavailable | None = None,
     **more: Any,
-) -> Reflected:
+) -> ReflectionResult:
     """In one store, by words where no embedder is given."""
     return await reflected_in([store], session, PromptIndexing(embedder, fault), **more)
 
@@ -73,20 +73,20 @@ async def reflected(
 async def reflected_in(
     stores: Sequence[RecordStore],
     session: str = "one",
-    indexing: Indexing | None = None,
+    indexing: VectorIndexer | None = None,
     *,
     strategy: ReflectStrategy = "full",
     dry_run: bool = False,
     time_limit: float | None = None,
     at: int = DAY_ONE + 1,
-) -> Reflected:
-    return await reflect(
+) -> ReflectionResult:
+    return await reflect_session(
         stores,
         session,
         strategy=strategy,
         dry_run=dry_run,
         indexing=indexing or PromptIndexing(None),
-        writer=Writer(lambda: at, "reflect_and_consolidate", "test"),
+        writer=ChangeWriter(lambda: at, "reflect_and_consolidate", "test"),
         time_limit=time_limit,
     )
 
@@ -135,7 +135,7 @@ async def remember_pushing(store: RecordStore, **more: Any) -> None:
 
 
 async def last_change(store: RecordStore) -> Change:
-    return (await store.changes(limit=1, newest_first=True))[0]
+    return (await store.read_changes(limit=1, newest_first=True))[0]
 
 
 async def undo(store: RecordStore, change: Change) -> None:
@@ -154,8 +154,8 @@ async def test_a_topic_is_kept_as_one_memory_with_links_to_its_sources(store: Re
     (kept,) = await store.get([made.id])
     assert (kept.kind, kept.text, kept.type) == ("memory", made.content, "semantic")
     assert (kept.scope, kept.session) == ("project", "one")
-    assert (kept.name_key, kept.variant) == (text_key(made.content), "project")
-    links = await store.links([made.id], direction="out")
+    assert (kept.name_key, kept.variant) == (compute_text_key(made.content), "project")
+    links = await store.find_links([made.id], direction="out")
     assert {(link.verb, link.target) for link in links} == {("derived_from", t) for t in AUTH}
 
 
@@ -168,9 +168,9 @@ async def test_sources_stay_and_are_marked(store: RecordStore) -> None:
 
 async def test_reflecting_is_one_change_of_the_tool(store: RecordStore) -> None:
     await remember(store, *AUTH)
-    before = await store.revision()
+    before = await store.get_revision()
     await reflected(store)
-    assert await store.revision() == before + 1
+    assert await store.get_revision() == before + 1
     change = await last_change(store)
     assert (change.tool, change.client) == ("reflect_and_consolidate", "test")
 
@@ -178,9 +178,9 @@ async def test_reflecting_is_one_change_of_the_tool(store: RecordStore) -> None:
 async def test_a_dry_run_shows_the_same_and_writes_nothing(store: RecordStore) -> None:
     await remember(store, *AUTH)
     await remember_pushing(store)
-    before = await store.revision()
+    before = await store.get_revision()
     shown = await reflected(store, dry_run=True)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
     assert shown.consolidated_memories
     assert shown.patterns_detected
     assert await reflected(store) == shown
@@ -190,9 +190,9 @@ async def test_a_second_time_changes_nothing_more(store: RecordStore) -> None:
     await remember(store, *AUTH)
     await remember_pushing(store)
     first = await reflected(store)
-    before = await store.revision()
+    before = await store.get_revision()
     second = await reflected(store)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
     assert second.consolidated_memories == []
     assert second.patterns_detected == first.patterns_detected
 
@@ -210,14 +210,14 @@ async def test_what_comes_later_is_consolidated_by_itself(store: RecordStore) ->
 async def test_an_undo_restores_everything_and_it_can_be_done_again(store: RecordStore) -> None:
     await remember(store, *AUTH)
     await remember_pushing(store)
-    texts = {record.id: (record.text, record.facets) for record in await store.scan(Where())}
+    texts = {record.id: (record.text, record.facets) for record in await store.scan(RecordFilter())}
     first = await reflected(store)
     await undo(store, await last_change(store))
-    found = {record.id: (record.text, record.facets) for record in await store.scan(Where())}
+    found = {record.id: (record.text, record.facets) for record in await store.scan(RecordFilter())}
     assert found == texts
-    assert (await store.count())["link"] == 0
+    assert (await store.count_live())["link"] == 0
     assert await reflected(store) == first
-    assert len(await store.links([first.consolidated_memories[0].id])) == len(AUTH)
+    assert len(await store.find_links([first.consolidated_memories[0].id])) == len(AUTH)
 
 
 async def test_a_theme_of_several_sessions_is_kept_as_a_procedure(store: RecordStore) -> None:
@@ -229,7 +229,7 @@ async def test_a_theme_of_several_sessions_is_kept_as_a_procedure(store: RecordS
     assert (kept.text, kept.type, kept.scope) == (pattern.pattern, "procedural", "project")
     assert kept.tags == ("pattern",)
     assert kept.facets["metadata"] == {"frequency": 3, "suggested_scope": "user"}
-    assert len(await store.links([kept.id], direction="out")) == 3
+    assert len(await store.find_links([kept.id], direction="out")) == 3
 
 
 async def test_a_pattern_grows_with_the_sessions_that_repeat_it(store: RecordStore) -> None:
@@ -240,8 +240,8 @@ async def test_a_pattern_grows_with_the_sessions_that_repeat_it(store: RecordSto
     assert (grown.memory_id, grown.frequency) == (first.memory_id, 4)
     (kept,) = await store.get([first.memory_id])
     assert kept.facets["metadata"]["frequency"] == 4
-    assert len(await store.links([kept.id], direction="out")) == 4
-    assert len(await store.scan(Where(types=("procedural",)))) == 1
+    assert len(await store.find_links([kept.id], direction="out")) == 4
+    assert len(await store.scan(RecordFilter(types=("procedural",)))) == 1
 
 
 async def test_a_pattern_is_automatic_until_somebody_says_it_too(store: RecordStore) -> None:
@@ -258,18 +258,18 @@ async def test_a_pattern_that_was_forgotten_does_not_come_back(store: RecordStor
     (pattern,) = (await reflected(store)).patterns_detected
     await store.commit(batch(Delete((await store.get([pattern.memory_id]))[0].ref)))
     await remember(store, event("Run tests before pushing, again", "four"))
-    before = await store.revision()
+    before = await store.get_revision()
     assert (await reflected(store, "four")).patterns_detected == []
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_a_pattern_without_its_tag_is_known_to_its_session(store: RecordStore) -> None:
     await remember_pushing(store)
     (first,) = (await reflected(store)).patterns_detected
     await store.commit(batch(Update(first.memory_id, {"tags": ("habit",)}, 1)))
-    before = await store.revision()
+    before = await store.get_revision()
     assert (await reflected(store)).patterns_detected == [first]
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_a_pattern_without_its_tag_is_not_stored_twice_and_gets_it_back(
@@ -281,9 +281,9 @@ async def test_a_pattern_without_its_tag_is_not_stored_twice_and_gets_it_back(
     assert (await reflected(store, "two")).patterns_detected == [first]
     (kept,) = await store.get([first.memory_id])
     assert kept.tags == ("habit", "pattern")
-    before = await store.revision()
+    before = await store.get_revision()
     assert (await reflected(store, "two")).patterns_detected == [first]
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_only_the_asked_session_is_consolidated(store: RecordStore) -> None:
@@ -300,12 +300,12 @@ async def test_a_summary_that_is_there_already_is_not_stored_twice(store: Record
     (made,) = (await reflected(store)).consolidated_memories
     assert made.id == same
     assert made.derived_from == [again.id]
-    records = {record.id: record for record in await store.scan(Where(deleted=None))}
+    records = {record.id: record for record in await store.scan(RecordFilter(deleted=None))}
     assert set(records) == {same, again.id}
     assert "consolidated" not in records[same].facets
-    before = await store.revision()
+    before = await store.get_revision()
     await reflected(store)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_what_waits_for_its_vector_is_compared_by_meaning_at_once(
@@ -322,7 +322,7 @@ async def test_what_waits_for_its_vector_is_compared_by_meaning_at_once(
 async def test_vectors_that_were_made_on_the_spot_are_kept(store: RecordStore) -> None:
     await remember(store, *AUTH)
     await reflected(store, embedder=HashingEmbedder(), dry_run=True)
-    assert set(await store.vectors("hashing", AUTH)) == set(AUTH)
+    assert set(await store.get_vectors("hashing", AUTH)) == set(AUTH)
 
 
 async def test_a_model_that_takes_too_long_is_not_waited_for(store: RecordStore) -> None:
@@ -339,7 +339,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(store: RecordStore)
 async def test_what_a_slow_model_has_done_in_time_counts(store: RecordStore) -> None:
     await remember(store, *AUTH, LUNCH)
     rows = await HashingEmbedder().embed(AUTH)
-    items = [Embedded(text, 1, row) for text, row in zip(AUTH, rows, strict=True)]
+    items = [RecordVector(text, 1, row) for text, row in zip(AUTH, rows, strict=True)]
     await store.put_vectors("hashing", items)
     (warned,) = (await reflected(store, embedder=StuckEmbedder(), time_limit=0.0)).warnings or []
     assert "1 memory" in warned.message
@@ -374,9 +374,9 @@ async def test_vectors_that_come_later_change_nothing_that_words_have_consolidat
     await remember(store, event("Never push with failing checks", "five"))
     by_words = await reflected(store)
     assert len(by_words.consolidated_memories) == 1
-    before = await store.revision()
+    before = await store.get_revision()
     by_meaning = await reflected(store, embedder=OnnxEmbedder(), at=LATER)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
     assert by_meaning.consolidated_memories == []
     assert by_meaning.patterns_detected == by_words.patterns_detected
 
@@ -387,9 +387,9 @@ async def test_words_change_nothing_that_meaning_has_consolidated(store: RecordS
     await remember(store, *AUTH, *alike)
     by_meaning = await reflected(store, embedder=embedder)
     assert len(by_meaning.consolidated_memories) == 1
-    before = await store.revision()
+    before = await store.get_revision()
     assert (await reflected(store, at=LATER)).consolidated_memories == []
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_where_nothing_was_consolidated_vectors_that_come_later_count(
@@ -418,16 +418,16 @@ async def test_what_is_left_over_is_taken_up_when_something_new_joins_it(
 async def test_the_users_memories_are_consolidated_where_they_live(
     library: Library, store: RecordStore
 ) -> None:
-    user = await library.user()
+    user = await library.open_user_store()
     await remember(store, *AUTH)
     await remember_pushing(user, scope="user")
     await remember(user, *(event(text, scope="user") for text in LUNCHES))
-    before = [await place.revision() for place in (store, user)]
+    before = [await place.get_revision() for place in (store, user)]
     answer = await reflected_in([store, user])
     assert [made.scope for made in answer.consolidated_memories] == ["project", "user"]
     assert answer.session_stats.memories_analyzed == 3 + 4
     assert answer.session_stats.consolidated_into == 2
-    assert [await place.revision() for place in (store, user)] == [n + 1 for n in before]
+    assert [await place.get_revision() for place in (store, user)] == [n + 1 for n in before]
     kept = await user.get([made.id for made in answer.consolidated_memories])
     assert [(record.scope, record.session) for record in kept] == [("user", "one")]
     (pattern,) = answer.patterns_detected
@@ -436,7 +436,7 @@ async def test_the_users_memories_are_consolidated_where_they_live(
     again = await reflected_in([store, user])
     assert again.consolidated_memories == []
     assert again.patterns_detected == answer.patterns_detected
-    assert [await place.revision() for place in (store, user)] == [n + 1 for n in before]
+    assert [await place.get_revision() for place in (store, user)] == [n + 1 for n in before]
 
 
 async def test_two_at_once_consolidate_each_memory_once(store: RecordStore) -> None:
@@ -460,10 +460,12 @@ async def test_two_processes_on_one_folder_consolidate_each_memory_once(tmp_path
 
 async def check_consolidated_once(stores: Sequence[RecordStore]) -> None:
     for store in stores:
-        derived = [r for r in await store.scan(Where(kinds=("memory",))) if "derived" in r.facets]
+        derived = [
+            r for r in await store.scan(RecordFilter(kinds=("memory",))) if "derived" in r.facets
+        ]
         assert sorted(record.type or "" for record in derived) == ["procedural", "semantic"]
-        links = await store.links([record.id for record in derived], direction="out")
+        links = await store.find_links([record.id for record in derived], direction="out")
         assert len({(link.source, link.target) for link in links}) == len(links) == 6
-        changes = await store.changes(limit=100)
+        changes = await store.read_changes(limit=100)
         written = [change for change in changes if change.tool == "reflect_and_consolidate"]
         assert len(written) == 1

@@ -6,7 +6,7 @@ from assistant import Assistant, CountedChoice
 from everkept.core.records import Batch
 from everkept.core.sessions import Session
 from everkept.errors import NotFound
-from everkept.families.memories.model import Options
+from everkept.families.memories.model import MemoryOptions
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 
@@ -108,7 +108,7 @@ async def test_another_sessions_forgotten_memory_stays_unknown(assistant: Assist
 async def test_who_belongs_to_no_session_reaches_all_memories(
     assistant: Assistant, tool: str, more: dict[str, Any]
 ) -> None:
-    options = Options(time_limit=None, session_id="of the environment")
+    options = MemoryOptions(time_limit=None, session_id="of the environment")
     for session, chosen in (
         (Session(stateful=False), assistant.options),
         (Session(is_conversation=False), options),

@@ -9,11 +9,11 @@ import pytest
 
 from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
-from everkept.families.memories.model import Options
+from everkept.families.memories.model import MemoryOptions
 from hash_embedder import HashingEmbedder
 
 JSON = dict[str, Any]
@@ -53,7 +53,7 @@ class WithoutUser:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 
-    async def user(self) -> NoReturn:
+    async def open_user_store(self) -> NoReturn:
         raise Unavailable("The disk is gone.")
 
 
@@ -165,7 +165,7 @@ async def test_everything_works_on_a_project_that_is_not_made_yet(assistant: Ass
     assert (await assistant("get_memory_context"))["memories_used"] == 0
     reflected = await assistant("reflect_and_consolidate")
     assert reflected["session_stats"]["memories_analyzed"] == 0
-    assert await assistant.library.projects() == []
+    assert await assistant.library.list_projects() == []
 
 
 async def test_a_project_can_be_named_with_each_call(assistant: Assistant) -> None:
@@ -180,7 +180,7 @@ async def test_a_project_can_be_named_with_each_call(assistant: Assistant) -> No
 async def test_a_session_is_the_configured_one_unless_another_is_given(
     assistant: Assistant,
 ) -> None:
-    options = Options(time_limit=None, session_id="configured")
+    options = MemoryOptions(time_limit=None, session_id="configured")
     configured = Assistant(assistant.library, options=options)
     await configured.store("Mine", "session")
     await configured.store("Of elsewhere", "session", session_id="elsewhere")
@@ -281,7 +281,7 @@ async def test_a_context_block_takes_one_search_and_few_scans(assistant: Assista
     made = await counted("get_memory_context", task_description="the slow login")
     assert made["memories_used"] == 4
     # One scan for what is pinned, and one for the session.
-    assert choice.asked == Counter(authors=1, match=1, near=1, get=1, scan=2)
+    assert choice.asked == Counter(list_authors=1, match=1, find_near=1, get=1, scan=2)
 
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -307,11 +307,11 @@ async def test_secrets_are_masked_before_storing(assistant: Assistant) -> None:
 async def everything_stored(assistant: Assistant) -> str:
     """All that both stores hold and held."""
     told: list[str] = []
-    for store in (await assistant.project_store(), await assistant.library.user()):
-        records = await store.scan(Where(deleted=None))
+    for store in (await assistant.project_store(), await assistant.library.open_user_store()):
+        records = await store.scan(RecordFilter(deleted=None))
         links = await store.scan_links(deleted=None)
         refs = [thing.ref for thing in (*records, *links)]
-        told.append(str((records, links, await store.history(refs))))
+        told.append(str((records, links, await store.read_history(refs))))
     return "".join(told)
 
 
@@ -375,11 +375,11 @@ async def test_a_masked_name_of_metadata_leaves_its_value_alone(assistant: Assis
 async def test_a_session_id_with_a_secret_is_refused(assistant: Assistant) -> None:
     with pytest.raises(InvalidInput) as caught:
         await assistant.store("A thought", "session", session_id=f"of {KEY}")
-    assert KEY not in str(caught.value.envelope())
+    assert KEY not in str(caught.value.to_envelope())
     assert KEY not in await everything_stored(assistant)
 
 
 async def test_masking_can_be_switched_off(library: Library) -> None:
-    assistant = Assistant(library, options=Options(mask_secrets=False, time_limit=None))
+    assistant = Assistant(library, options=MemoryOptions(mask_secrets=False, time_limit=None))
     await assistant.store("The key is AKIAIOSFODNN7EXAMPLE")
     assert await assistant.texts("key") == ["The key is AKIAIOSFODNN7EXAMPLE"]

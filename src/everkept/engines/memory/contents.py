@@ -5,20 +5,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from everkept.core.answers import Stock
-from everkept.core.ports import Access, Embedded, Redaction
-from everkept.core.records import Change, Edit, Link, Match, Record, Ref
+from everkept.core.answers import StorePage
+from everkept.core.ports import AccessCount, RecordVector, Redaction
+from everkept.core.records import Change, Edit, Match, Record, RecordLink, Ref
 from everkept.engines.commit_plan import (
-    Edge,
-    Name,
-    check_belonging,
-    edge_of,
-    is_retold,
-    name_of,
-    redacted_edit,
-    redacted_link,
-    redacted_record,
-    told_of,
+    UniqueEdge,
+    UniqueName,
+    check_references,
+    get_edit_ref,
+    get_unique_edge,
+    get_unique_name,
+    is_vector_outdated,
+    redact_edit,
+    redact_link,
+    redact_record,
 )
 from everkept.errors import Conflict
 from everkept.values import Value, replace
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Contents(Value):
+class StoreContents(Value):
     """Records and links in the order of their age, and the log in its own."""
 
     records: Mapping[str, Record]
-    links: Mapping[str, Link]
+    links: Mapping[str, RecordLink]
     changes: Sequence[Change]
 
-    def with_belongings(self, refs: Collection[Ref]) -> tuple[set[str], set[str]]:
+    def collect_belongings(self, refs: Collection[Ref]) -> tuple[set[str], set[str]]:
         """The ids of these records and of all below them; of these links and of those at them."""
         wanted = set(refs)
         doomed = {record_id for record_id, r in self.records.items() if r.ref in wanted}
@@ -46,10 +46,10 @@ class Contents(Value):
         }
         return doomed, links
 
-    def without(self, records: Collection[str], links: Collection[str]) -> "Contents":
+    def exclude(self, records: Collection[str], links: Collection[str]) -> "StoreContents":
         """No trace of them is left."""
         gone = {"record": records, "link": links}
-        return Contents(
+        return StoreContents(
             {k: r for k, r in self.records.items() if k not in records},
             {k: x for k, x in self.links.items() if k not in links},
             [
@@ -61,45 +61,47 @@ class Contents(Value):
     def check_unique(self) -> None:
         """Raises Conflict where two live ones stand for the same."""
         named = (r for r in self.records.values() if r.deleted_at is None)
-        names = [name_of(r) for r in named if r.name_key is not None]
+        names = [get_unique_name(r) for r in named if r.name_key is not None]
         if len(set(names)) < len(names):
             raise Conflict("Two records would stand for the same.")
         live = [x for x in self.links.values() if x.deleted_at is None]
-        if len(set(map(edge_of, live))) < len(live):
+        if len(set(map(get_unique_edge, live))) < len(live):
             raise Conflict("Two links would say the same.")
 
 
-class Held:
+class ContentsView:
     """A view of the dictionaries as they are while one commit is planned.
 
     It never suspends, so that no other task comes between the reading and the writing.
     """
 
-    def __init__(self, records: Mapping[str, Record], links: Mapping[str, Link]) -> None:
+    def __init__(self, records: Mapping[str, Record], links: Mapping[str, RecordLink]) -> None:
         self._records = records
         self._links = links
 
-    async def record(self, record_id: str) -> Record | None:
+    async def find_record(self, record_id: str) -> Record | None:
         return self._records.get(record_id)
 
-    async def link(self, link_id: str) -> Link | None:
+    async def find_link(self, link_id: str) -> RecordLink | None:
         return self._links.get(link_id)
 
-    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
-        found = [born for record_id in record_ids for born in self._below.get(record_id, ())]
+    async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+        found = [
+            born for record_id in record_ids for born in self._children_by_parent.get(record_id, ())
+        ]
         return [record for _, record in sorted(found, key=lambda born: born[0])]
 
-    async def links_at(self, record_id: str) -> Sequence[Link]:
-        return self._at.get(record_id, ())
+    async def list_links(self, record_id: str) -> Sequence[RecordLink]:
+        return self._links_by_record.get(record_id, ())
 
-    async def namesakes(self, record: Record) -> Sequence[Record]:
-        return self._named.get(name_of(record), ())
+    async def list_namesakes(self, record: Record) -> Sequence[Record]:
+        return self._records_by_name.get(get_unique_name(record), ())
 
-    async def doubles(self, link: Link) -> Sequence[Link]:
-        return self._joined.get(edge_of(link), ())
+    async def list_duplicates(self, link: RecordLink) -> Sequence[RecordLink]:
+        return self._links_by_edge.get(get_unique_edge(link), ())
 
     @cached_property
-    def _below(self) -> Mapping[str | None, Sequence[tuple[int, Record]]]:
+    def _children_by_parent(self) -> Mapping[str | None, Sequence[tuple[int, Record]]]:
         """Each with how many are older."""
         below: defaultdict[str | None, list[tuple[int, Record]]] = defaultdict(list)
         for age, record in enumerate(self._records.values()):
@@ -107,43 +109,43 @@ class Held:
         return below
 
     @cached_property
-    def _at(self) -> Mapping[str, Sequence[Link]]:
-        at: defaultdict[str, list[Link]] = defaultdict(list)
+    def _links_by_record(self) -> Mapping[str, Sequence[RecordLink]]:
+        at: defaultdict[str, list[RecordLink]] = defaultdict(list)
         for link in self._links.values():
             for end in {link.source, link.target}:
                 at[end].append(link)
         return at
 
     @cached_property
-    def _named(self) -> Mapping[Name, Sequence[Record]]:
-        named: defaultdict[Name, list[Record]] = defaultdict(list)
+    def _records_by_name(self) -> Mapping[UniqueName, Sequence[Record]]:
+        named: defaultdict[UniqueName, list[Record]] = defaultdict(list)
         for record in self._records.values():
             if record.deleted_at is None and record.name_key is not None:
-                named[name_of(record)].append(record)
+                named[get_unique_name(record)].append(record)
         return named
 
     @cached_property
-    def _joined(self) -> Mapping[Edge, Sequence[Link]]:
-        joined: defaultdict[Edge, list[Link]] = defaultdict(list)
+    def _links_by_edge(self) -> Mapping[UniqueEdge, Sequence[RecordLink]]:
+        joined: defaultdict[UniqueEdge, list[RecordLink]] = defaultdict(list)
         for link in self._links.values():
             if link.deleted_at is None:
-                joined[edge_of(link)].append(link)
+                joined[get_unique_edge(link)].append(link)
         return joined
 
 
-Find = Callable[[str], Record | None]
+FindRecord = Callable[[str], Record | None]
 
 
-class Meaning:
+class DerivedData:
     """Derived and counted things beside the records: no change, and no part of an undo."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: FindRecord) -> None:
         self._find = find
         self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
         self.moves = 0  # vectors that came or went
-        self._accesses: dict[str, Access] = {}
+        self._accesses: dict[str, AccessCount] = {}
 
-    def put(self, model: str, items: Sequence[Embedded]) -> int:
+    def put_vectors(self, model: str, items: Sequence[RecordVector]) -> int:
         fitting = [
             item
             for item in items
@@ -155,8 +157,8 @@ class Meaning:
         self.moves += len(fitting)
         return len(fitting)
 
-    def take_over(
-        self, vectors: Mapping[str, Sequence[Embedded]], accesses: Mapping[str, Access]
+    def copy_page(
+        self, vectors: Mapping[str, Sequence[RecordVector]], accesses: Mapping[str, AccessCount]
     ) -> None:
         """Those of deleted records too, which keep what they have."""
         for model, items in vectors.items():
@@ -167,19 +169,19 @@ class Meaning:
         self._accesses |= {i: access for i, access in accesses.items() if self._find(i)}
         self.moves += 1  # whatever else it was that came or went
 
-    def has(self, model: str, record_id: str) -> bool:
+    def has_vector(self, model: str, record_id: str) -> bool:
         return self._vectors.get(record_id, ("", None))[0] == model
 
-    def of(self, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
-        return {i: self._vectors[i][1] for i in ids if self.has(model, i)}
+    def get_vectors(self, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
+        return {i: self._vectors[i][1] for i in ids if self.has_vector(model, i)}
 
-    def near(
+    def find_nearest(
         self, model: str, vector: "NDArray[np.float32]", records: Sequence[Record]
     ) -> list[Match]:
         found = [
             Match(r.id, r.parent, float(self._vectors[r.id][1] @ vector))
             for r in records
-            if self.has(model, r.id)
+            if self.has_vector(model, r.id)
         ]
         return sorted(found, key=lambda match: -match.score)
 
@@ -189,46 +191,46 @@ class Meaning:
             if not vectors_only:
                 self._accesses.pop(record_id, None)
 
-    def note(self, counts: Mapping[str, int], at: int) -> None:
+    def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
         for record_id, count in counts.items():
             if self._find(record_id):
-                known = self._accesses.get(record_id, Access(0, at))
-                self._accesses[record_id] = Access(known.count + count, max(known.last_at, at))
+                known = self._accesses.get(record_id, AccessCount(0, at))
+                self._accesses[record_id] = AccessCount(known.count + count, max(known.last_at, at))
 
-    def accesses(self, ids: Sequence[str]) -> dict[str, Access]:
+    def get_accesses(self, ids: Sequence[str]) -> dict[str, AccessCount]:
         return {i: self._accesses[i] for i in ids if i in self._accesses}
 
-    def most_accessed(self, limit: int) -> dict[str, Access]:
+    def list_most_accessed(self, limit: int) -> dict[str, AccessCount]:
         live = [i for i in self._accesses if (r := self._find(i)) and r.deleted_at is None]
         live.sort(key=lambda i: (-self._accesses[i].count, -self._accesses[i].last_at, i))
-        return self.accesses(live[:limit])
+        return self.get_accesses(live[:limit])
 
 
-class Rewritten(Value):
+class RedactedContents(Value):
     """All records, links and changes as they are to stand, and which of them differ."""
 
-    contents: Contents
+    contents: StoreContents
     in_record: set[Ref]
     in_link: set[Ref]
     in_log: set[Ref]
 
 
-def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewritten:
+def redact(contents: StoreContents, refs: Sequence[Ref], clean: Redaction) -> RedactedContents:
     """Raises Conflict where two records or links would come to stand for the same."""
     wanted = set(refs)
     records, links = contents.records, contents.links
-    new_records = {i: redacted_record(r, clean) for i, r in records.items() if r.ref in wanted}
-    new_links = {i: redacted_link(x, clean) for i, x in links.items() if x.ref in wanted}
+    new_records = {i: redact_record(r, clean) for i, r in records.items() if r.ref in wanted}
+    new_links = {i: redact_link(x, clean) for i, x in links.items() if x.ref in wanted}
     in_log: set[Ref] = set()
 
     def edit(old: Edit) -> Edit:
-        new = redacted_edit(old, wanted, clean)
+        new = redact_edit(old, wanted, clean)
         if new is not old:
-            in_log.add(told_of(old))
+            in_log.add(get_edit_ref(old))
         return new
 
-    result = Rewritten(
-        Contents(
+    result = RedactedContents(
+        StoreContents(
             {**records, **new_records},
             {**links, **new_links},
             [replace(c, edits=tuple(map(edit, c.edits))) for c in contents.changes],
@@ -241,25 +243,25 @@ def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewrit
     return result
 
 
-def restocked(contents: Contents, stock: Stock) -> Contents:
+def apply_page(contents: StoreContents, stock: StorePage) -> StoreContents:
     """Raises Conflict where two would stand for the same, or belong to what is not there."""
-    left = contents.without(*contents.with_belongings(stock.gone))
+    left = contents.exclude(*contents.collect_belongings(stock.gone))
     kept = (c for c in left.changes if stock.log_from is None or c.seq < stock.log_from)
     log = {change.seq: change for change in (*kept, *stock.changes)}
-    new = Contents(
+    new = StoreContents(
         {**left.records, **{record.id: record for record in stock.records}},
         {**left.links, **{link.id: link for link in stock.links}},
         [log[seq] for seq in sorted(log)],
     )
-    check_belonging((*stock.records, *stock.links), new.records)
+    check_references((*stock.records, *stock.links), new.records)
     new.check_unique()
     return new
 
 
-def retold(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
+def list_outdated_vectors(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
     """The ids of those that are gone, or whose vector was made of another text or name."""
     return [
         old.id
         for old in before.values()
-        if (new := after.get(old.id)) is None or is_retold(old, new)
+        if (new := after.get(old.id)) is None or is_vector_outdated(old, new)
     ]

@@ -8,20 +8,20 @@ from uuid import uuid4
 
 from everkept import __version__
 from everkept.core import library as catalog
-from everkept.core.answers import KEPT_SEARCHES, PASSING, Holdings, Search
+from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, SearchRecord
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
-from everkept.core.mcp import Usage, summed
+from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Switching, checked_project_name
-from everkept.core.times import Clock, now
+from everkept.core.projects import OffHistory, OffPeriod, Project, validate_project_name
+from everkept.core.times import Clock, read_clock
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 from everkept.values import Value, replace
 
-IN_MEMORY = Condition("memory", "embedded-memory", version=__version__)
+MEMORY_CONDITION = Condition("memory", "embedded-memory", version=__version__)
 
 
-class _Shelf(Value, frozen=False):
+class _ProjectEntry(Value, frozen=False):
     project: Project
     store: MemoryStore
 
@@ -29,35 +29,35 @@ class _Shelf(Value, frozen=False):
 class MemoryLibrary(TableLibrary):
     """All projects while the process lives."""
 
-    def __init__(self, clock: Clock = now, condition: Condition = IN_MEMORY) -> None:
+    def __init__(self, clock: Clock = read_clock, condition: Condition = MEMORY_CONDITION) -> None:
         """`condition` is another one where it stands for an engine that holds nothing yet."""
         self._clock = clock
         self._condition = condition
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, _ProjectEntry] = {}
         self._workspaces: dict[str, str] = {}
-        self._switching: dict[str, Switching] = {}  # by the id of a project
+        self._switching: dict[str, OffHistory] = {}  # by the id of a project
         self._notes: dict[str, str] = {}
         self._tokens: dict[str, tuple[Token, str]] = {}
         self._user = MemoryStore(clock)
         self._history = MemoryStore(clock)
-        self._searches: deque[Search] = deque(maxlen=KEPT_SEARCHES)
-        self._usage: list[Usage] = []
+        self._searches: deque[SearchRecord] = deque(maxlen=MAX_SEARCHES)
+        self._usage: list[ToolUsage] = []
 
     async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
         found = (self._shelves[name].project for name in sorted(self._shelves))
         return [project for project in found if question.status in (None, project.status)]
 
     async def _get_project(self, question: catalog.GetProject) -> Project:
-        return self._shelf(question.name).project
+        return self._require_entry(question.name).project
 
     async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        shelf = self._shelf(name)
+        shelf = self._require_entry(name)
         if shelf.project.status == "archived":
             raise ProjectArchived(name)
         return shelf.project, shelf.store
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
-        name = checked_project_name(change.name)
+        name = validate_project_name(change.name)
         if name in self._shelves:
             raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
         if any(shelf.project.id == change.project_id for shelf in self._shelves.values()):
@@ -66,11 +66,11 @@ class MemoryLibrary(TableLibrary):
         moment = change.at or self._clock()
         own_id = change.project_id or str(uuid4())
         project = Project(own_id, name, change.description, "active", moment, moment)
-        self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
+        self._shelves[name] = _ProjectEntry(project, MemoryStore(self._clock))
         return project
 
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
-        shelf = self._shelf(change.name)
+        shelf = self._require_entry(change.name)
         if shelf.project.status == change.status:
             state = "already archived" if change.status == "archived" else "not archived"
             raise Conflict(f'Project "{change.name}" is {state}.', project=change.name)
@@ -78,37 +78,37 @@ class MemoryLibrary(TableLibrary):
         return shelf.project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
-        project = self._shelf(change.name).project
+        project = self._require_entry(change.name).project
         if switching := self._switching.get(project.id):
-            folders = self._folders(project.id)
-            self._switching[project.id] = switching.leaving(folders, self._clock())
+            folders = self._list_folders(project.id)
+            self._switching[project.id] = switching.with_deletion(folders, self._clock())
         del self._shelves[change.name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 
     async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
-        shelf, at = self._shelf(change.name), change.at or self._clock()
+        shelf, at = self._require_entry(change.name), change.at or self._clock()
         if shelf.project.is_off != change.off:
-            known = self._switching_of(shelf.project.id)
-            switched = self._switching[shelf.project.id] = known.switched(off=change.off, at=at)
+            known = self._get_off_history(shelf.project.id)
+            switched = self._switching[shelf.project.id] = known.with_switch(off=change.off, at=at)
             shelf.project = replace(shelf.project, off_since=switched.off_since)
         return shelf.project
 
-    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
+    async def _list_off_periods(self, _: catalog.ListOffPeriods) -> list[OffPeriod]:
         live = {shelf.project.id for shelf in self._shelves.values()}
         return [
             silence
             for project_id, switching in sorted(self._switching.items())
             for silence in (
-                switching.silences(self._folders(project_id))
+                switching.list_periods(self._list_folders(project_id))
                 if project_id in live
-                else switching.last_silences()
+                else switching.list_last_periods()
             )
         ]
 
-    async def user(self) -> MemoryStore:
+    async def open_user_store(self) -> MemoryStore:
         return self._user
 
-    async def history(self) -> MemoryStore:
+    async def open_history_store(self) -> MemoryStore:
         return self._history
 
     async def _find_workspace_project(
@@ -121,10 +121,10 @@ class MemoryLibrary(TableLibrary):
         if all(shelf.project.id != change.project.id for shelf in self._shelves.values()):
             raise NotFound("project", change.project.name, hint="It was deleted meanwhile.")
         self._workspaces.setdefault(change.path, change.project.id)
-        return await self.project_of_workspace(change.path) or change.project
+        return await self.find_workspace_project(change.path) or change.project
 
     async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
-        return self._folders(question.project.id)
+        return self._list_folders(question.project.id)
 
     async def _get_note(self, question: catalog.GetNote) -> str | None:
         return self._notes.get(question.key)
@@ -141,7 +141,7 @@ class MemoryLibrary(TableLibrary):
     async def _add_searches(self, change: catalog.AddSearches) -> None:
         self._searches.extend(change.searches)
 
-    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
+    async def _list_searches(self, question: catalog.ListSearches) -> list[SearchRecord]:
         meant = (s for s in reversed(self._searches) if question.session in (None, s.session))
         return list(islice(meant, question.limit))
 
@@ -151,16 +151,16 @@ class MemoryLibrary(TableLibrary):
         return count
 
     async def _add_usage(self, change: catalog.AddUsage) -> None:
-        self._usage = summed((*self._usage, *change.rows))
+        self._usage = sum_usage((*self._usage, *change.rows))
 
-    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
+    async def _list_usage(self, _: catalog.ListUsage) -> list[ToolUsage]:
         return list(self._usage)
 
     async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
         return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))
 
     async def _register_token(self, change: catalog.RegisterToken) -> None:
-        if change.token.id in self._tokens or await self.knows_token(change.secret_hash):
+        if change.token.id in self._tokens or await self.has_token(change.secret_hash):
             raise Conflict(f"There is a token {change.token.id} already.", id=change.token.id)
         self._tokens[change.token.id] = (change.token, change.secret_hash)
 
@@ -170,31 +170,31 @@ class MemoryLibrary(TableLibrary):
     async def _has_token(self, question: catalog.HasToken) -> bool:
         return any(known == question.secret_hash for _, known in self._tokens.values())
 
-    async def store_of(self, project: Project) -> MemoryStore:
-        return self._shelf(project.name).store
+    async def get_store(self, project: Project) -> MemoryStore:
+        return self._require_entry(project.name).store
 
-    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
-        return Holdings(
-            projects=await self.projects(),
+    async def _read_catalog_data(self, _: catalog.ReadCatalogData) -> CatalogData:
+        return CatalogData(
+            projects=await self.list_projects(),
             workspaces=dict(self._workspaces),
             switching=dict(self._switching),
-            notes=_lasting(self._notes),
-            tokens=[self._tokens[token.id] for token in await self.tokens()],
+            notes=_select_lasting(self._notes),
+            tokens=[self._tokens[token.id] for token in await self.list_tokens()],
         )
 
-    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
+    async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
         holdings = change.holdings
         stores = {shelf.project.id: shelf.store for shelf in self._shelves.values()}
         self._switching = dict(holdings.switching)
         self._shelves = {
-            project.name: _Shelf(
-                replace(project, off_since=self._switching_of(project.id).off_since),
+            project.name: _ProjectEntry(
+                replace(project, off_since=self._get_off_history(project.id).off_since),
                 stores.get(project.id) or MemoryStore(self._clock),
             )
             for project in holdings.projects
         }
         self._workspaces = dict(holdings.workspaces)
-        self._notes = {**_lasting(holdings.notes), **await self.notes(PASSING)}
+        self._notes = {**_select_lasting(holdings.notes), **await self.list_notes(LEASE_PREFIX)}
         self._tokens = {token.id: (token, secret) for token, secret in holdings.tokens}
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -207,13 +207,13 @@ class MemoryLibrary(TableLibrary):
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def _switching_of(self, project_id: str) -> Switching:
-        return self._switching.get(project_id, Switching())
+    def _get_off_history(self, project_id: str) -> OffHistory:
+        return self._switching.get(project_id, OffHistory())
 
-    def _folders(self, project_id: str) -> list[str]:
+    def _list_folders(self, project_id: str) -> list[str]:
         return sorted(path for path, owner in self._workspaces.items() if owner == project_id)
 
-    def _shelf(self, name: str) -> _Shelf:
+    def _require_entry(self, name: str) -> _ProjectEntry:
         shelf = self._shelves.get(name)
         if shelf is None:
             raise NotFound("project", name, hint="list_projects shows what exists.")
@@ -222,7 +222,7 @@ class MemoryLibrary(TableLibrary):
     answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,
         catalog.GetProject: _get_project,
-        catalog.ListSilences: _list_silences,
+        catalog.ListOffPeriods: _list_off_periods,
         catalog.FindWorkspaceProject: _find_workspace_project,
         catalog.ListWorkspaces: _list_workspaces,
         catalog.GetNote: _get_note,
@@ -231,7 +231,7 @@ class MemoryLibrary(TableLibrary):
         catalog.ListUsage: _list_usage,
         catalog.ListTokens: _list_tokens,
         catalog.HasToken: _has_token,
-        catalog.ReadHoldings: _read_holdings,
+        catalog.ReadCatalogData: _read_catalog_data,
     }
     changes: ClassVar[CatalogChanges] = {
         catalog.AddProject: _add_project,
@@ -245,9 +245,9 @@ class MemoryLibrary(TableLibrary):
         catalog.AddUsage: _add_usage,
         catalog.RegisterToken: _register_token,
         catalog.RevokeToken: _revoke_token,
-        catalog.ReplaceHoldings: _replace_holdings,
+        catalog.ReplaceCatalogData: _replace_catalog_data,
     }
 
 
-def _lasting(notes: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in notes.items() if not key.startswith(PASSING)}
+def _select_lasting(notes: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in notes.items() if not key.startswith(LEASE_PREFIX)}

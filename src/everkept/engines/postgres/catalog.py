@@ -6,21 +6,21 @@ from typing import Any, LiteralString
 
 import psycopg.errors
 
-from everkept.core.answers import KEPT_SEARCHES, PASSING, Search
-from everkept.core.mcp import Usage, summed
+from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, SearchRecord
+from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Status, Switching
-from everkept.core.text import clipped, digest
-from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.core.projects import OffHistory, OffPeriod, Project, Status
+from everkept.core.text import clip_text, compute_digest
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.engines.postgres.transactions import note_change
 from everkept.errors import Conflict, InvalidInput, NotFound
 
 
-def check(*texts: str | None) -> None:
+def check_texts(*texts: str | None) -> None:
     """Raises InvalidInput for NUL, and for half of a character."""
     for text in texts:
         if text is not None and not is_storable(text):
-            shown = clipped(ascii(text)[1:-1])
+            shown = clip_text(ascii(text)[1:-1])
             raise InvalidInput(f'"{shown}" holds a character that cannot be stored.', value=shown)
 
 
@@ -32,130 +32,136 @@ def is_storable(text: str) -> bool:
     return "\0" not in text
 
 
-def tell(cursor: Cursor, store: int) -> None:
+def note_store_change(cursor: Cursor, store: int) -> None:
     """That this store, or what is known of its project, is not as it was."""
     note_change(cursor, store)
 
 
-def tell_all(cursor: Cursor) -> None:
+def note_library_change(cursor: Cursor) -> None:
     """That something is not as it was which belongs to no store, or to many."""
     note_change(cursor, None)
 
 
-PROJECT: LiteralString = (
+PROJECT_COLUMNS: LiteralString = (
     "projects.id, projects.name, projects.description, projects.status, "
     "projects.created_at, projects.updated_at, projects.off_since"
 )
-SWITCHING: LiteralString = "since, until, folders, deleted_at"
+SWITCHING_COLUMNS: LiteralString = "since, until, folders, deleted_at"
 
 # A project, and the number of its store.
-Shelved = tuple[Project, int]
+StoredProject = tuple[Project, int]
 
 
-def projects(
+def list_projects(
     cursor: Cursor, status: Status | None = None, *, is_last: bool = False
 ) -> list[Project]:
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking(
-        f"SELECT {PROJECT} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s "
+        f"SELECT {PROJECT_COLUMNS} FROM projects WHERE %(status)s::text IS NULL OR status = "
+        f"%(status)s "
         "ORDER BY name",
         {"status": status},
     )
     return [Project(*row) for row in rows]
 
 
-def named(cursor: Cursor, name: str) -> Shelved:
-    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE name = %s", name)
-    return shelved(found.fetchone(), name)
+def find_project(cursor: Cursor, name: str) -> StoredProject:
+    found = ask_last(cursor, f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE name = %s", name)
+    return decode_project(found.fetchone(), name)
 
 
-def identified(cursor: Cursor, project: Project) -> Shelved:
-    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE id = %s", project.id)
-    return shelved(found.fetchone(), project.name)
+def find_project_by_id(cursor: Cursor, project: Project) -> StoredProject:
+    found = ask_last(
+        cursor, f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE id = %s", project.id
+    )
+    return decode_project(found.fetchone(), project.name)
 
 
-def shelved(row: tuple[Any, ...] | None, name: str) -> Shelved:
+def decode_project(row: tuple[Any, ...] | None, name: str) -> StoredProject:
     if row is None:
-        raise no_such(name)
+        raise build_not_found(name)
     return Project(*row[:-1]), row[-1]
 
 
-def own_store(cursor: Cursor, name: str) -> int:
+def read_store_number(cursor: Cursor, name: str) -> int:
     """The number of one that belongs to no project."""
     [(number,)] = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name)
     return number
 
 
-def of_workspace(cursor: Cursor, path: str) -> Project | None:
+def find_workspace_project(cursor: Cursor, path: str) -> Project | None:
     row = ask_last(
         cursor,
-        f"SELECT {PROJECT} FROM workspaces JOIN projects ON projects.id = workspaces.project "
+        f"SELECT {PROJECT_COLUMNS} FROM workspaces JOIN projects ON projects.id = "
+        f"workspaces.project "
         "WHERE workspaces.key = %s",
-        digest(path),
+        compute_digest(path),
     ).fetchone()
     return None if row is None else Project(*row)
 
 
-def folders_of(cursor: Cursor, project_id: str) -> list[str]:
+def list_workspaces(cursor: Cursor, project_id: str) -> list[str]:
     rows = ask_last(
         cursor, "SELECT path FROM workspaces WHERE project = %s ORDER BY path", project_id
     )
     return [path for (path,) in rows]
 
 
-def silences(cursor: Cursor) -> list[Silence]:
+def list_off_periods(cursor: Cursor) -> list[OffPeriod]:
     rows = ask_last(
         cursor,
-        f"SELECT {SWITCHING}, EXISTS (SELECT FROM projects WHERE id = switching.project), "
+        f"SELECT {SWITCHING_COLUMNS}, EXISTS (SELECT FROM projects WHERE id = switching.project), "
         "ARRAY(SELECT path FROM workspaces WHERE project = switching.project ORDER BY path) "
         "FROM switching ORDER BY project",
     )
-    found: list[Silence] = []
+    found: list[OffPeriod] = []
     for *columns, is_there, folders in rows:
-        switching = switching_from(*columns)
-        found += switching.silences(folders) if is_there else switching.last_silences()
+        switching = decode_switching(*columns)
+        found += switching.list_periods(folders) if is_there else switching.list_last_periods()
     return found
 
 
-def switching_from(
+def decode_switching(
     since: list[int], until: list[int | None], folders: list[str], deleted_at: int | None
-) -> Switching:
-    return Switching(tuple(zip(since, until, strict=True)), tuple(folders), deleted_at)
+) -> OffHistory:
+    return OffHistory(tuple(zip(since, until, strict=True)), tuple(folders), deleted_at)
 
 
-def switching_row(switching: Switching) -> tuple[Any, ...]:
+def encode_switching(switching: OffHistory) -> tuple[Any, ...]:
     since, until = zip(*switching.spans, strict=True) if switching.spans else ((), ())
     return list(since), list(until), list(switching.folders), switching.deleted_at
 
 
-def no_such(name: str) -> NotFound:
+def build_not_found(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
     hint = "list_projects shows what exists; create_project makes one."
     return NotFound("project", readable, hint=hint)
 
 
-def note(cursor: Cursor, key: str) -> str | None:
-    row = ask_last(cursor, "SELECT value FROM notes WHERE digest = %s", digest(key)).fetchone()
+def get_note(cursor: Cursor, key: str) -> str | None:
+    row = ask_last(
+        cursor, "SELECT value FROM notes WHERE digest = %s", compute_digest(key)
+    ).fetchone()
     return None if row is None else row[0]
 
 
-def set_note(cursor: Cursor, key: str, value: str | None) -> None:
+def write_note(cursor: Cursor, key: str, value: str | None) -> None:
     if value is None:
-        ask(cursor, "DELETE FROM notes WHERE digest = %s", digest(key))
+        ask(cursor, "DELETE FROM notes WHERE digest = %s", compute_digest(key))
     else:
         ask(
             cursor,
             "INSERT INTO notes(digest, key, value) VALUES (%s, %s, %s) "
             "ON CONFLICT (digest) DO UPDATE SET value = excluded.value",
-            digest(key),
+            compute_digest(key),
             key,
             value,
         )
-    if not key.startswith(PASSING):
-        tell_all(cursor)
+    if not key.startswith(LEASE_PREFIX):
+        note_library_change(cursor)
 
 
-def notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str, str]:
+def list_notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str, str]:
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking(
         'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
@@ -165,14 +171,14 @@ def notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str,
     return dict(rows.fetchall())
 
 
-def tokens(cursor: Cursor, *, is_last: bool = False) -> list[tuple[Token, str]]:
+def list_tokens(cursor: Cursor, *, is_last: bool = False) -> list[tuple[Token, str]]:
     """Each with the hash of its secret."""
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
     return [(Token(*row), secret_hash) for *row, secret_hash in rows]
 
 
-def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
+def register_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
     try:
         cursor.execute(
             "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (%s, %s, %s, %s)",
@@ -180,23 +186,23 @@ def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
         )
     except psycopg.errors.UniqueViolation as error:
         raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
-    tell_all(cursor)
+    note_library_change(cursor)
 
 
-def remove_token(cursor: Cursor, token_id: str) -> bool:
+def revoke_token(cursor: Cursor, token_id: str) -> bool:
     is_removed = ask(cursor, "DELETE FROM tokens WHERE id = %s", token_id).rowcount > 0
     if is_removed:
-        tell_all(cursor)
+        note_library_change(cursor)
     return is_removed
 
 
-def knows_token(cursor: Cursor, secret_hash: str) -> bool:
+def has_token(cursor: Cursor, secret_hash: str) -> bool:
     found = ask_last(cursor, "SELECT FROM tokens WHERE secret_hash = %s", secret_hash)
     return found.fetchone() is not None
 
 
-def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
-    kept = searches[-KEPT_SEARCHES:]
+def add_searches(cursor: Cursor, searches: Sequence[SearchRecord]) -> None:
+    kept = searches[-MAX_SEARCHES:]
     cursor.ask(
         "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
         "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], "
@@ -215,19 +221,19 @@ def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
         "DELETE FROM searches WHERE seq IN "
         # What somebody else removes just now is none of ours.
         "(SELECT seq FROM searches ORDER BY seq DESC OFFSET %s FOR UPDATE SKIP LOCKED)",
-        (KEPT_SEARCHES,),
+        (MAX_SEARCHES,),
     )
 
 
-def newest_searches(cursor: Cursor, session: str | None, limit: int) -> list[Search]:
+def list_searches(cursor: Cursor, session: str | None, limit: int) -> list[SearchRecord]:
     rows = cursor.ask_last(
         "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
         "WHERE %(session)s::text IS NULL OR session = %(session)s "
         "ORDER BY seq DESC LIMIT %(limit)s",
-        {"session": session, "limit": most(max(limit, 0))},
+        {"session": session, "limit": to_limit(max(limit, 0))},
     )
     return [
-        Search(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
+        SearchRecord(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
         for at, tool, query, results, milliseconds, asked_in, filters in rows
     ]
 
@@ -236,10 +242,10 @@ def forget_searches(cursor: Cursor) -> int:
     return cursor.execute("DELETE FROM searches").rowcount
 
 
-def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
+def add_usage(cursor: Cursor, rows: Sequence[ToolUsage]) -> None:
     """What others have added meanwhile stays: the sum is made by the database."""
     # In one order, so that nobody waits for somebody who waits for them.
-    for u in sorted(summed(rows), key=lambda usage: usage.tool):
+    for u in sorted(sum_usage(rows), key=lambda usage: usage.tool):
         cursor.ask(
             "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO UPDATE SET "
@@ -248,10 +254,18 @@ def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
             "total_ms = usage.total_ms + excluded.total_ms, "
             "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
             "last_at = greatest(usage.last_at, excluded.last_at)",
-            (digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at),
+            (
+                compute_digest(u.tool),
+                u.tool,
+                u.calls,
+                u.errors,
+                u.total_ms,
+                u.longest_ms,
+                u.last_at,
+            ),
         )
 
 
-def usage(cursor: Cursor) -> list[Usage]:
+def list_usage(cursor: Cursor) -> list[ToolUsage]:
     rows = cursor.ask_last("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
-    return summed(Usage(*row) for row in rows)
+    return sum_usage(ToolUsage(*row) for row in rows)

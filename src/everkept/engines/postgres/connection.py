@@ -20,16 +20,16 @@ from everkept.errors import (
     QueryTimeout,
     Refused,
     StorageFull,
-    StoreAway,
     StoreDamaged,
+    StoreUnreachable,
     Unavailable,
 )
 from everkept.values import Value, field
 
 SCHEMES = ("postgresql", "postgres")
-USUAL_PORT = 5432
+DEFAULT_PORT = 5432
 SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
-EXAMPLE = "An address looks like postgresql://db.example.org:5432/everkept."
+ADDRESS_HINT = "An address looks like postgresql://db.example.org:5432/everkept."
 
 
 class Credentials(Value):
@@ -49,12 +49,12 @@ class Address(Value):
     ssl_mode: str = ""  # where the address says one
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"postgresql://{host}:{self.port}/{self.database}"
 
     @property
-    def is_near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is this machine that answers."""
         if self.host == "localhost" or self.host.endswith(".localhost"):
             return True
@@ -64,106 +64,108 @@ class Address(Value):
             return False
 
 
-def parsed(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Raises InvalidInput for what is no address of a database, or has a password in it."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
     except ValueError:
-        raise _wrong(text, "is no address") from None
+        raise _build_address_error(text, "is no address") from None
     if parts.password is not None:
         raise InvalidInput(
             "The address of PostgreSQL holds a password.",
             hint="Give it apart from the address: it would be shown wherever that is.",
         )
     if parts.scheme not in SCHEMES:
-        raise _wrong(text, "must begin with postgresql://")
+        raise _build_address_error(text, "must begin with postgresql://")
     if not parts.hostname or "," in parts.netloc or parts.fragment or port == 0:
-        raise _wrong(text, "must name one host, and have no #")
+        raise _build_address_error(text, "must name one host, and have no #")
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
-        raise _wrong(text, "must name a database")
+        raise _build_address_error(text, "must name a database")
     user = unquote(parts.username or "")
-    mode = _ssl_mode(text, parts)
+    mode = _parse_ssl_mode(text, parts)
     for value in (parts.hostname, name, user):
         if not value.isprintable():
-            raise _wrong(text, "holds what cannot be printed")
-    return Address(parts.hostname, port or USUAL_PORT, name, user, mode)
+            raise _build_address_error(text, "holds what cannot be printed")
+    return Address(parts.hostname, port or DEFAULT_PORT, name, user, mode)
 
 
-def _ssl_mode(text: str, parts: SplitResult) -> str:
+def _parse_ssl_mode(text: str, parts: SplitResult) -> str:
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     mode = given.pop("sslmode", "")
     if given or (parts.query and mode not in SSL_MODES):
-        raise _wrong(text, f"may have nothing behind ? but sslmode={'|'.join(SSL_MODES)}")
+        raise _build_address_error(
+            text, f"may have nothing behind ? but sslmode={'|'.join(SSL_MODES)}"
+        )
     return mode
 
 
-def _wrong(text: str, why: str) -> InvalidInput:
+def _build_address_error(text: str, why: str) -> InvalidInput:
     shown = text.rpartition("@")[2]  # before it may stand a password
-    return InvalidInput(f'The address of PostgreSQL "{shown}" {why}.', hint=EXAMPLE)
+    return InvalidInput(f'The address of PostgreSQL "{shown}" {why}.', hint=ADDRESS_HINT)
 
 
-IS_RUNNING = "Is it running, and the way to it open?"
-UNKNOWN = "Whether what was under way took effect is unknown."
-CONTENDED = ("40001", "40P01")  # another transaction was in the way: once more may do
-VALUES = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
-LONGEST_OPENING = 80  # characters
+UNREACHABLE_HINT = "Is it running, and the way to it open?"
+OUTCOME_UNKNOWN_HINT = "Whether what was under way took effect is unknown."
+CONTENTION_CODES = ("40001", "40P01")  # another transaction was in the way: once more may do
+VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
+MAX_REASON_CHARACTERS = 80  # characters
 
-_FATAL = re.compile(r"FATAL:\s*(.+)")
+_FATAL_REASON = re.compile(r"FATAL:\s*(.+)")
 
 
-class Crowded(StoreAway):
+class TooManyConnections(StoreUnreachable):
     """The server has no connection left for us."""
 
 
-class Pooled(Unavailable):
+class PoolerDetected(Unavailable):
     """Somebody stands between, who lends a connection for one transaction."""
 
 
-def unreached(address: Address, user: str, error: psycopg.Error) -> EverkeptError:
+def build_connect_error(address: Address, user: str, error: psycopg.Error) -> EverkeptError:
     """The error for what let us not in. Then libpq tells no code, only words."""
-    words, at = str(error), f"PostgreSQL at {address.shown}"
+    words, at = str(error), f"PostgreSQL at {address.display_url}"
     names = {"at": at, "user": user, "database": address.database}
-    for each in _UNWELCOME:
+    for each in _REFUSAL_RULES:
         if each.signs.search(words):
             return Refused(each.message.format(**names), hint=each.hint)
-    if _CROWDED.search(words):
-        return _crowded(at, error)
+    if _TOO_MANY_SIGNS.search(words):
+        return _build_too_many_error(at, error)
     if isinstance(error, psycopg.errors.ConnectionTimeout):
-        return StoreAway(f"{at} did not answer in time.", hint=IS_RUNNING)
-    fatal = _FATAL.search(words)
-    why = opening(fatal[1] if fatal else _last_reason(words))
-    return StoreAway(f"{at} cannot be reached ({why}).", hint=IS_RUNNING)
+        return StoreUnreachable(f"{at} did not answer in time.", hint=UNREACHABLE_HINT)
+    fatal = _FATAL_REASON.search(words)
+    why = extract_reason(fatal[1] if fatal else _extract_last_reason(words))
+    return StoreUnreachable(f"{at} cannot be reached ({why}).", hint=UNREACHABLE_HINT)
 
 
-def failure(error: psycopg.Error, place: str) -> Exception:
+def translate_error(error: psycopg.Error, place: str) -> Exception:
     """What is left out on purpose are our own mistakes: they are bugs, and surface as such."""
     code, at = error.sqlstate or "", f"PostgreSQL at {place}"
-    known = _BY_CODE.get(code) or _BY_CLASS.get(code[:2])
+    known = _BUILDERS_BY_CODE.get(code) or _BUILDERS_BY_CLASS.get(code[:2])
     if known is not None:
         return known(at, error)
     if not code and isinstance(error, psycopg.OperationalError):
-        return StoreAway(f"The connection to {at} was lost.", hint=UNKNOWN)
+        return StoreUnreachable(f"The connection to {at} was lost.", hint=OUTCOME_UNKNOWN_HINT)
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        return nul(at, error)
-    told = opening(error.diag.message_primary or str(error))
+        return build_nul_error(at, error)
+    told = extract_reason(error.diag.message_primary or str(error))
     of = ", ".join(filter(None, (code, error.diag.constraint_name, error.diag.table_name)))
     return RuntimeError(f"PostgreSQL refused a statement ({of or type(error).__name__}): {told}")
 
 
-def opening(message: str) -> str:
+def extract_reason(message: str) -> str:
     """The words that come before anything that could be a value of ours."""
-    found = VALUES.search(message)
+    found = VALUE_START.search(message)
     words = message[: found.start()] if found else message
-    return " ".join(words.split())[:LONGEST_OPENING].rstrip(" :") or "it gave no reason"
+    return " ".join(words.split())[:MAX_REASON_CHARACTERS].rstrip(" :") or "it gave no reason"
 
 
-def lost(place: str) -> StoreAway:
-    return StoreAway(f"PostgreSQL at {place} does not answer.", hint=UNKNOWN)
+def build_lost_error(place: str) -> StoreUnreachable:
+    return StoreUnreachable(f"PostgreSQL at {place} does not answer.", hint=OUTCOME_UNKNOWN_HINT)
 
 
-def too_slow(limit: float, place: str) -> QueryTimeout:
+def build_timeout_error(limit: float, place: str) -> QueryTimeout:
     return QueryTimeout(
         f"PostgreSQL at {place} took longer than {limit:g} s. Nothing of this call was stored.",
         hint="Try again, or ask for less at once.",
@@ -171,7 +173,7 @@ def too_slow(limit: float, place: str) -> QueryTimeout:
     )
 
 
-def no_turn(limit: float, place: str) -> QueryTimeout:
+def build_queue_timeout_error(limit: float, place: str) -> QueryTimeout:
     return QueryTimeout(
         f"Every connection to PostgreSQL at {place} was in use for {limit:g} s. Nothing of this "
         "call was stored.",
@@ -180,142 +182,148 @@ def no_turn(limit: float, place: str) -> QueryTimeout:
     )
 
 
-def not_ready(limit: float, place: str) -> StoreAway:
-    return StoreAway(
+def build_not_ready_error(limit: float, place: str) -> StoreUnreachable:
+    return StoreUnreachable(
         f"PostgreSQL at {place} was not ready within {limit:g} s. Nothing of this call was stored.",
         hint="Its tables may be on their way to a new version.",
     )
 
 
-def pooled(place: str) -> Pooled:
-    return Pooled(
+def build_pooler_error(place: str) -> PoolerDetected:
+    return PoolerDetected(
         f"There is a pooler before PostgreSQL at {place}: upkeep needs a connection of its own.",
         hint="Give the address of the server itself, to one of those who use it at least.",
     )
 
 
-def nul(_at: str, _error: psycopg.Error) -> InvalidInput:
+def build_nul_error(_at: str, _error: psycopg.Error) -> InvalidInput:
     return InvalidInput(
         "A text holds the character NUL, which PostgreSQL cannot store.", hint="Remove it."
     )
 
 
-def _last_reason(words: str) -> str:
+def _extract_last_reason(words: str) -> str:
     """Of `connection to server at "1.2.3.4", port 5 failed: Connection refused` the end."""
     line = words.strip().splitlines()[0] if words.strip() else ""
     return line.rpartition("failed: ")[2]
 
 
-def _ended(at: str, _error: psycopg.Error) -> StoreAway:
-    return StoreAway(f"{at} ended the connection: it stops, or starts again.", hint=UNKNOWN)
+def _build_disconnect_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"{at} ended the connection: it stops, or starts again.", hint=OUTCOME_UNKNOWN_HINT
+    )
 
 
-def _not_now(at: str, _error: psycopg.Error) -> StoreAway:
-    return StoreAway(f"{at} lets nobody in just now.", hint="It starts, or stops: try again.")
+def _build_not_accepting_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"{at} lets nobody in just now.", hint="It starts, or stops: try again."
+    )
 
 
-def _crowded(at: str, _error: psycopg.Error) -> Crowded:
-    return Crowded(
+def _build_too_many_error(at: str, _error: psycopg.Error) -> TooManyConnections:
+    return TooManyConnections(
         f"{at} has too many connections.",
         hint="Raise its max_connections, or put a pooler before it.",
     )
 
 
-def _taken(_at: str, _error: psycopg.Error) -> Conflict:
+def _build_conflict(_at: str, _error: psycopg.Error) -> Conflict:
     return Conflict("There is such a thing already, or two would stand for the same.")
 
 
-def _replica(at: str, _error: psycopg.Error) -> StoreAway:
-    return StoreAway(
+def _build_read_only_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
+    return StoreUnreachable(
         f"{at} can only be read: it is a replica, or was set so. Nothing of this call was stored.",
         hint="Give the address of the primary server.",
     )
 
 
-def _full(at: str, _error: psycopg.Error) -> StorageFull:
+def _build_storage_full(at: str, _error: psycopg.Error) -> StorageFull:
     return StorageFull(
         f"The disk of {at} is full. Nothing of this call was stored.",
         hint="Free some disk space on the server and call again. Its sizes are not known here.",
     )
 
 
-def _exhausted(at: str, error: psycopg.Error) -> Unavailable:
+def _build_resource_error(at: str, error: psycopg.Error) -> Unavailable:
     return Unavailable(
-        f"{at} had not enough for this ({opening(error.diag.message_primary or '')}).",
+        f"{at} had not enough for this ({extract_reason(error.diag.message_primary or '')}).",
         hint="Try again; if it stays so, its memory or its limits are too small.",
     )
 
 
-def _slow(at: str, _error: psycopg.Error) -> QueryTimeout:
+def _build_slow_error(at: str, _error: psycopg.Error) -> QueryTimeout:
     return QueryTimeout(
         f"{at} took longer over this than it may. Nothing of this call was stored.",
         hint="Try again, or ask for less at once.",
     )
 
 
-def _busy(at: str, _error: psycopg.Error) -> QueryTimeout:
+def _build_contention_error(at: str, _error: psycopg.Error) -> QueryTimeout:
     return QueryTimeout(
         f"Others keep {at} from doing this. Nothing of this call was stored.", hint="Try again."
     )
 
 
-def _denied(at: str, error: psycopg.Error) -> Refused:
+def _build_permission_error(at: str, error: psycopg.Error) -> Refused:
     return Refused(
-        f"{at} does not let this user do that ({opening(error.diag.message_primary or '')}).",
+        f"{at} does not let this user do that "
+        f"({extract_reason(error.diag.message_primary or '')}).",
         hint="The user needs the right to create a schema in the database (GRANT CREATE ON "
         "DATABASE), and must own the tables in it.",
     )
 
 
-def _broken(at: str, error: psycopg.Error) -> StoreDamaged:
+def _build_damage_error(at: str, error: psycopg.Error) -> StoreDamaged:
     return StoreDamaged(
-        f"{at} cannot read what it has stored ({opening(error.diag.message_primary or '')}).",
+        f"{at} cannot read what it has stored "
+        f"({extract_reason(error.diag.message_primary or '')}).",
         hint="Look into the log of the server; restore a backup, or export what can be read.",
     )
 
 
-def _disk(at: str, error: psycopg.Error) -> Unavailable:
+def _build_system_error(at: str, error: psycopg.Error) -> Unavailable:
     return Unavailable(
-        f"The system under {at} failed ({opening(error.diag.message_primary or '')}).",
-        hint=UNKNOWN + " Look into the log of the server.",
+        f"The system under {at} failed ({extract_reason(error.diag.message_primary or '')}).",
+        hint=OUTCOME_UNKNOWN_HINT + " Look into the log of the server.",
     )
 
 
-_Answer = Callable[[str, psycopg.Error], EverkeptError]
+_ErrorBuilder = Callable[[str, psycopg.Error], EverkeptError]
 
-_BY_CODE: dict[str, _Answer] = {
-    "57P01": _ended,  # it was told to stop
-    "57P02": _ended,  # another process of it crashed
-    "57P03": _not_now,
-    "57P04": _ended,  # the database was dropped
-    "57P05": _ended,  # nobody used it for long
-    "25P03": _ended,  # a transaction stood still for long
-    "25P04": _slow,
-    "53300": _crowded,
-    "53100": _full,
-    "23505": _taken,  # by whoever wrote it, or by the one who commits
-    "25006": _replica,
-    "57014": _slow,
-    "55P03": _busy,
-    "40001": _busy,
-    "40P01": _busy,
-    "42501": _denied,
-    "22021": nul,
-    "22P05": nul,
-    "XX001": _broken,
-    "XX002": _broken,
+_BUILDERS_BY_CODE: dict[str, _ErrorBuilder] = {
+    "57P01": _build_disconnect_error,  # it was told to stop
+    "57P02": _build_disconnect_error,  # another process of it crashed
+    "57P03": _build_not_accepting_error,
+    "57P04": _build_disconnect_error,  # the database was dropped
+    "57P05": _build_disconnect_error,  # nobody used it for long
+    "25P03": _build_disconnect_error,  # a transaction stood still for long
+    "25P04": _build_slow_error,
+    "53300": _build_too_many_error,
+    "53100": _build_storage_full,
+    "23505": _build_conflict,  # by whoever wrote it, or by the one who commits
+    "25006": _build_read_only_error,
+    "57014": _build_slow_error,
+    "55P03": _build_contention_error,
+    "40001": _build_contention_error,
+    "40P01": _build_contention_error,
+    "42501": _build_permission_error,
+    "22021": build_nul_error,
+    "22P05": build_nul_error,
+    "XX001": _build_damage_error,
+    "XX002": _build_damage_error,
 }
-_BY_CLASS: dict[str, _Answer] = {
-    "08": _ended,
-    "53": _exhausted,
-    "54": _exhausted,
-    "57": _ended,
-    "58": _disk,
-    "XX": _disk,
+_BUILDERS_BY_CLASS: dict[str, _ErrorBuilder] = {
+    "08": _build_disconnect_error,
+    "53": _build_resource_error,
+    "54": _build_resource_error,
+    "57": _build_disconnect_error,
+    "58": _build_system_error,
+    "XX": _build_system_error,
 }
 
 
-class _Unwelcome(NamedTuple):
+class _RefusalRule(NamedTuple):
     """What the words of a refusal mean; `at`, `user` and `database` are filled in."""
 
     signs: re.Pattern[str]
@@ -323,59 +331,59 @@ class _Unwelcome(NamedTuple):
     hint: str
 
 
-def _words(signs: str) -> re.Pattern[str]:
+def _compile_signs(signs: str) -> re.Pattern[str]:
     return re.compile(signs, re.IGNORECASE | re.DOTALL)
 
 
-_CROWDED = _words(
+_TOO_MANY_SIGNS = _compile_signs(
     "too many clients already|remaining connection slots|too many connections for "
     "|no more connections allowed"
 )
 
 # The first that fits: names of users and databases may hold the words of later ones.
-_UNWELCOME = (
-    _Unwelcome(
-        _words("server does not support SSL"),
+_REFUSAL_RULES = (
+    _RefusalRule(
+        _compile_signs("server does not support SSL"),
         "{at} does not encrypt its connections, and that is asked of it.",
         "Switch TLS on there, or say ?sslmode=disable in the address if the way is safe.",
     ),
-    _Unwelcome(
-        _words(r"no pg_hba\.conf entry.*no encryption"),
+    _RefusalRule(
+        _compile_signs(r"no pg_hba\.conf entry.*no encryption"),
         "{at} lets nobody in whose connection is not encrypted.",
         "Say ?sslmode=verify-full in the address.",
     ),
-    _Unwelcome(
-        _words(r"no pg_hba\.conf entry|pg_hba\.conf rejects"),
+    _RefusalRule(
+        _compile_signs(r"no pg_hba\.conf entry|pg_hba\.conf rejects"),
         '{at} does not let the user "{user}" in from this machine.',
         "Its pg_hba.conf says who may come from where.",
     ),
-    _Unwelcome(
-        _words("authentication failed|no password supplied"),
+    _RefusalRule(
+        _compile_signs("authentication failed|no password supplied"),
         '{at} does not know the user "{user}", or the password is wrong.',
         "Check both in the settings.",
     ),
-    _Unwelcome(
-        _words('(?:database|role) ".*" does not exist'),
+    _RefusalRule(
+        _compile_signs('(?:database|role) ".*" does not exist'),
         '{at} has no database "{database}", or no user "{user}".',
         "Make it with createdb or createuser, or check the settings.",
     ),
-    _Unwelcome(
-        _words("permission denied|is not permitted to log in"),
+    _RefusalRule(
+        _compile_signs("permission denied|is not permitted to log in"),
         '{at} does not let the user "{user}" into the database "{database}".',
         "It needs LOGIN, and the right to CONNECT.",
     ),
-    _Unwelcome(
-        _words("definition of service"),
+    _RefusalRule(
+        _compile_signs("definition of service"),
         "The environment variable PGSERVICE names a service that nobody has described.",
         "Remove the variable: Everkept does not use it.",
     ),
-    _Unwelcome(
-        _words("certificate|does not match host name"),
+    _RefusalRule(
+        _compile_signs("certificate|does not match host name"),
         "The certificate of {at} is not trusted.",
         "A file with the certificates to trust can be given in the settings (database_ca).",
     ),
-    _Unwelcome(
-        _words("invalid response to|unsupported (?:frontend )?protocol"),
+    _RefusalRule(
+        _compile_signs("invalid response to|unsupported (?:frontend )?protocol"),
         "What listens where {at} should is something else.",
         "Check the address.",
     ),
@@ -384,15 +392,15 @@ _UNWELCOME = (
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-NOWHERE = str(Path(os.devnull) / "none")  # a file that is not there: libpq would look at home
+MISSING_FILE = str(Path(os.devnull) / "none")  # a file that is not there: libpq would look at home
 # Where a system keeps what it trusts, should Python not know; libpq wants one file.
-BUNDLES = (
+CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-ALIVE = {  # a connection that a firewall has forgotten is noticed within a minute
+KEEPALIVE_PARAMETERS = {  # a connection that a firewall has forgotten is noticed within a minute
     "keepalives": "1",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -400,7 +408,7 @@ ALIVE = {  # a connection that a firewall has forgotten is noticed within a minu
 }
 
 
-class Dialer:
+class Connector:
     """One attempt per call. Shows the password nowhere: not in a picture of itself either."""
 
     def __init__(
@@ -419,23 +427,23 @@ class Dialer:
         self._password = given.password
         if not self._user:
             raise InvalidInput(
-                f"Nobody is named who could be let in at {address.shown}.",
+                f"Nobody is named who could be let in at {address.display_url}.",
                 hint="Set database_user to a role of that PostgreSQL server.",
             )
         known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
         ours = {
-            **_defaults(),
-            **ALIVE,
-            **trust(address, ca),
+            **_read_libpq_defaults(),
+            **KEEPALIVE_PARAMETERS,
+            **build_tls_parameters(address, ca),
             "host": address.host,
             "port": str(address.port),
             "dbname": address.database,
             "connect_timeout": str(max(2, round(connect_limit))),  # libpq takes no less
             "client_encoding": "UTF8",
             "application_name": "everkept",
-            "passfile": NOWHERE,
+            "passfile": MISSING_FILE,
             "sslcertmode": "disable",
-            "sslcrl": NOWHERE,
+            "sslcrl": MISSING_FILE,
             "gssencmode": "disable",
             "require_auth": "none,password,md5,scram-sha-256",
             "min_protocol_version": "3.0",
@@ -452,10 +460,10 @@ class Dialer:
             return psycopg.connect("", autocommit=True, **given)
         except psycopg.Error as error:
             # Not as the cause: its frames hold the password.
-            raise unreached(self._address, self._user, error) from None
+            raise build_connect_error(self._address, self._user, error) from None
 
 
-def _defaults() -> dict[str, str]:
+def _read_libpq_defaults() -> dict[str, str]:
     """What libpq would else take from the environment, as if there was none."""
     return {
         option.keyword.decode(): (option.compiled or b"").decode()
@@ -464,20 +472,23 @@ def _defaults() -> dict[str, str]:
     }
 
 
-def trust(address: Address, ca: Path | None) -> dict[str, str]:
+def build_tls_parameters(address: Address, ca: Path | None) -> dict[str, str]:
     """How much is asked of the server's certificate, and what it is checked by."""
     mode = address.ssl_mode
     if ca is not None and mode != "disable":
-        return {"sslmode": mode if mode == "verify-ca" else "verify-full", "sslrootcert": _read(ca)}
+        return {
+            "sslmode": mode if mode == "verify-ca" else "verify-full",
+            "sslrootcert": _check_certificates(ca),
+        }
     if not mode:
-        mode = "prefer" if address.is_near else "verify-full"
+        mode = "prefer" if address.is_local else "verify-full"
     if mode == "verify-ca":  # anybody can have a certificate that a system trusts
         mode = "verify-full"
     is_checked = mode.startswith("verify")
-    return {"sslmode": mode, "sslrootcert": _system_roots() if is_checked else NOWHERE}
+    return {"sslmode": mode, "sslrootcert": _find_system_roots() if is_checked else MISSING_FILE}
 
 
-def _read(ca: Path) -> str:
+def _check_certificates(ca: Path) -> str:
     try:
         ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
@@ -488,10 +499,10 @@ def _read(ca: Path) -> str:
     return str(ca)
 
 
-def _system_roots() -> str:
+def _find_system_roots() -> str:
     """libpq's own idea of them is a folder of the machine that it was built on."""
     known = ssl.get_default_verify_paths()
-    for place in (known.cafile, known.openssl_cafile, *BUNDLES):
+    for place in (known.cafile, known.openssl_cafile, *CA_BUNDLES):
         if place and Path(place).is_file():
             return place
     raise Refused(

@@ -19,37 +19,37 @@ from typing import Any, Generic, TypeVar
 import psycopg
 
 from everkept.engines.postgres.connection import (
-    CONTENDED,
+    CONTENTION_CODES,
     Connection,
+    Connector,
     Credentials,
-    Crowded,
-    Dialer,
-    failure,
-    lost,
-    no_turn,
-    not_ready,
-    parsed,
-    pooled,
-    too_slow,
+    TooManyConnections,
+    build_lost_error,
+    build_not_ready_error,
+    build_pooler_error,
+    build_queue_timeout_error,
+    build_timeout_error,
+    parse_address,
+    translate_error,
 )
-from everkept.engines.postgres.schema import EMPTY, Layout, prepare, quoted
+from everkept.engines.postgres.schema import EMPTY_LAYOUT, Layout, prepare, quote_name
 from everkept.engines.postgres.transactions import (
-    Call,
-    Form,
-    Line,
-    Listener,
-    Misplaced,
-    Outdated,
-    Teller,
+    ChangeListener,
+    ChangeNotifier,
+    DatabaseCall,
+    PooledConnection,
+    SearchPathLost,
+    TablesOutdated,
+    TransactionFactory,
     Work,
 )
-from everkept.errors import EverkeptError, StoreAway, StoreBusy, StoreDamaged
+from everkept.errors import EverkeptError, StoreBusy, StoreDamaged, StoreUnreachable
 
 T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
-class Crew:
+class ThreadPool:
     """So many at most; a thread is begun when there is work and none is idle.
 
     Those of the standard library are waited for when the process ends: a server that does not
@@ -64,7 +64,7 @@ class Crew:
         self._busy = 0  # or about to be: jobs that were given and have not ended
         self._lock = threading.Lock()
 
-    def give(self, work: Callable[[], T]) -> "Future[T]":
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
         """Work that no thread has taken up can still be cancelled."""
         future: Future[T] = Future()
         with self._lock:
@@ -73,12 +73,12 @@ class Crew:
                 self._count += 1
                 name = f"{self._name} {self._count}"
                 threading.Thread(
-                    target=self._labour, args=(self._jobs,), name=name, daemon=True
+                    target=self._run_jobs, args=(self._jobs,), name=name, daemon=True
                 ).start()
             self._jobs.put((work, future))
         return future
 
-    def dismiss(self) -> None:
+    def shut_down(self) -> None:
         """Each thread ends after what it does now; it can be given work again."""
         with self._lock:
             count, self._count = self._count, 0
@@ -87,16 +87,16 @@ class Crew:
         for _ in range(count):
             jobs.put(None)
 
-    def _labour(self, jobs: "SimpleQueue[_Job | None]") -> None:
+    def _run_jobs(self, jobs: "SimpleQueue[_Job | None]") -> None:
         while (job := jobs.get()) is not None:
-            _do(*job)
+            _run_job(*job)
             del job  # the thread would keep what it has done until it gets the next
             with self._lock:
                 if jobs is self._jobs:
                     self._busy -= 1
 
 
-class _Telling:
+class _ErrorForwarder:
     """Whoever waits gets what was raised, whatever it is."""
 
     def __init__(self, future: "Future[Any]") -> None:
@@ -113,23 +113,23 @@ class _Telling:
         return True
 
 
-def _do(work: Callable[[], Any], future: "Future[Any]") -> None:
+def _run_job(work: Callable[[], Any], future: "Future[Any]") -> None:
     if future.set_running_or_notify_cancel():
-        with _Telling(future):
+        with _ErrorForwarder(future):
             future.set_result(work())
 
 
-ATTEMPTS = 20
-LONGEST_PAUSE = 0.2  # seconds between attempts
-ANSWERING = 2.0  # seconds for one that nobody used for long
-GLANCE = 0.1  # seconds after which who waits for another looks whether he still has to
-CUT_SHORT = ("57014", "25P03", "25P04")  # a statement or a transaction that took too long
+MAX_ATTEMPTS = 20
+MAX_PAUSE_SECONDS = 0.2  # seconds between attempts
+ANSWER_SECONDS = 2.0  # seconds for one that nobody used for long
+POLL_SECONDS = 0.1  # seconds after which who waits for another looks whether he still has to
+CANCELED_CODES = ("57014", "25P03", "25P04")  # a statement or a transaction that took too long
 
 
 log = logging.getLogger(__name__)
 
 
-class Pool:
+class ConnectionPool:
     """As many as there are threads that use it; opened when none is idle."""
 
     def __init__(
@@ -149,9 +149,9 @@ class Pool:
         self._place = place
         self._time_limit = time_limit
         self._doubt_after = doubt_after
-        self._form = Form(schema, layout, place)
+        self._form = TransactionFactory(schema, layout, place)
         self._search_path = ""
-        self._idle: list[Line] = []  # the one that was used last is the next
+        self._idle: list[PooledConnection] = []  # the one that was used last is the next
         self._lent = 0
         self._epoch = 0  # how often all were discarded
         self._lock = threading.Condition()  # told of each that comes back
@@ -159,27 +159,29 @@ class Pool:
         self._shares_sessions = False  # a session of ours was found to be set to something else
         self._has_warned = False
 
-    def run(self, call: Call, work: Work[T]) -> T:
+    def run(self, call: DatabaseCall, work: Work[T]) -> T:
         """In one transaction, which is attempted again where another one was in its way."""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                return self._attempted(call, work)
-            except Misplaced:  # somebody stands between who had not shown before
+                return self._attempt(call, work)
+            except SearchPathLost:  # somebody stands between who had not shown before
                 self._shares_sessions = True
                 self.discard()
                 continue
             except psycopg.Error as error:
-                if error.sqlstate not in CONTENDED:
-                    raise self._cause(call, error) from None  # it may tell what was stored
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.002 * 2**attempt)))
+                if error.sqlstate not in CONTENTION_CODES:
+                    raise self._translate_error(
+                        call, error
+                    ) from None  # it may tell what was stored
+            time.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, 0.002 * 2**attempt)))
         raise StoreBusy("Other processes keep writing to the database.", hint="Try again.")
 
-    def apart(self, call: Call, work: Callable[[Connection], T]) -> T:
+    def maintain(self, call: DatabaseCall, work: Callable[[Connection], T]) -> T:
         """On a connection of its own, which is closed behind it."""
         try:
-            line = self._opened(call)
+            line = self._open(call)
             try:
-                call.take(line, is_ready=True)
+                call.attach(line, is_ready=True)
                 self._check_session()
                 # It has limits of its own, where it has any.
                 text = (
@@ -188,10 +190,10 @@ class Pool:
                 line.connection.execute(text.encode(), prepare=False)
                 return work(line.connection)
             finally:
-                call.leave()
+                call.detach()
                 line.close()
         except psycopg.Error as error:
-            raise self._cause(call, error) from None
+            raise self._translate_error(call, error) from None
 
     def discard(self) -> None:
         """Closes those that are idle, and the others when they come back."""
@@ -201,36 +203,36 @@ class Pool:
         for line in idle:
             line.close()
 
-    def _attempted(self, call: Call, work: Work[T]) -> T:
+    def _attempt(self, call: DatabaseCall, work: Work[T]) -> T:
         """On a line that was lost, or whose tables were, it is done again on another one."""
-        line = self._rested()
+        line = self._take_idle()
         if line is not None:
             try:
-                return self._done(line, call, work)
-            except Outdated:
+                return self._run_transaction(line, call, work)
+            except TablesOutdated:
                 self.discard()
             except psycopg.Error:
-                if call.why is not None or not self._may_repeat(line, call):
+                if call.why is not None or not self._can_repeat(line, call):
                     raise
                 self.discard()  # what ended this one has ended the others
         try:
-            return self._done(self._another(call), call, work)
-        except Outdated:
+            return self._run_transaction(self._open_or_wait(call), call, work)
+        except TablesOutdated:
             raise StoreDamaged(
                 f'The tables in the schema "{self._schema}" of PostgreSQL at {self._place} were '
                 "removed while they were in use."
             ) from None
 
-    def _may_repeat(self, line: Line, call: Call) -> bool:
+    def _can_repeat(self, line: PooledConnection, call: DatabaseCall) -> bool:
         """Whether it was lost, and nothing can have been committed."""
         return line.connection.closed and not (call.alters and line.wire.has_answered)
 
-    def _done(self, line: Line, call: Call, work: Work[T]) -> T:
+    def _run_transaction(self, line: PooledConnection, call: DatabaseCall, work: Work[T]) -> T:
         with self._lock:
             self._lent += 1
         try:
-            call.take(line, is_ready=True)
-            begin = self._form.writing if call.alters else self._form.question
+            call.attach(line, is_ready=True)
+            begin = self._form.begin_write if call.alters else self._form.begin_read
             transaction = begin(line, self._search_path, call.limit)
             result = work(transaction)
             transaction.finish()
@@ -239,26 +241,26 @@ class Pool:
         finally:
             self._give_back(line, call)
 
-    def _rested(self) -> Line | None:
+    def _take_idle(self) -> PooledConnection | None:
         """The one that was used last."""
         with self._lock:
             line = self._idle.pop() if self._idle else None
-        if line is None or line.idle_for < self._doubt_after or line.answers(ANSWERING):
+        if line is None or line.idle_seconds < self._doubt_after or line.is_alive(ANSWER_SECONDS):
             return line
         line.close()
         self.discard()  # the others were idle for longer
         return None
 
-    def _another(self, call: Call) -> Line:
+    def _open_or_wait(self, call: DatabaseCall) -> PooledConnection:
         try:
-            return self._opened(call)
-        except Crowded:
-            line = self._returned(call)
+            return self._open(call)
+        except TooManyConnections:
+            line = self._wait_for_return(call)
             if line is None:
                 raise
             return line
 
-    def _returned(self, call: Call) -> Line | None:
+    def _wait_for_return(self, call: DatabaseCall) -> PooledConnection | None:
         """The next that comes back; None where none is lent. Raises why the call was stopped."""
         with self._lock:
             while not self._idle:
@@ -266,28 +268,30 @@ class Pool:
                     raise call.why
                 if not self._lent:
                     return None
-                self._lock.wait(GLANCE)
+                self._lock.wait(POLL_SECONDS)
             return self._idle.pop()
 
-    def _opened(self, call: Call) -> Line:
+    def _open(self, call: DatabaseCall) -> PooledConnection:
         epoch = self._epoch  # from before: all may be discarded meanwhile
-        line = Line(self._dial(), epoch)
+        line = PooledConnection(self._dial(), epoch)
         try:
-            call.take(line, is_ready=False)
+            call.attach(line, is_ready=False)
             found = prepare(line.connection, self._schema, self._layout, self._place)
             is_pooled = found.is_pooled or self._shares_sessions
             if not is_pooled:
-                line.own(self._form.settings(found.search_path, self._time_limit))
+                line.claim_session(
+                    self._form.build_session_settings(found.search_path, self._time_limit)
+                )
         except BaseException:
-            call.leave()
+            call.detach()
             line.close()
             raise
         self._search_path, self._is_pooled = found.search_path, is_pooled
         return line
 
-    def _give_back(self, line: Line, call: Call) -> None:
-        line.settle()
-        call.leave()
+    def _give_back(self, line: PooledConnection, call: DatabaseCall) -> None:
+        line.roll_back()
+        call.detach()
         with self._lock:
             is_kept = line.is_usable and line.epoch == self._epoch
             if is_kept:
@@ -301,61 +305,61 @@ class Pool:
         """Raises Pooled where what is set for a session may reach another."""
         if not self._is_pooled:
             return
-        error = pooled(self._place)
+        error = build_pooler_error(self._place)
         if not self._has_warned:
             self._has_warned = True
             log.warning("No upkeep is done from here. %s %s", error, error.hint)
         raise error
 
-    def _cause(self, call: Call, error: psycopg.Error) -> Exception:
+    def _translate_error(self, call: DatabaseCall, error: psycopg.Error) -> Exception:
         """What has no code was no answer: whether a transaction took effect is then unknown."""
-        is_ours = error.sqlstate in CUT_SHORT or (
-            not error.sqlstate and isinstance(call.why, StoreAway)
+        is_ours = error.sqlstate in CANCELED_CODES or (
+            not error.sqlstate and isinstance(call.why, StoreUnreachable)
         )
         if call.why is not None and is_ours:
             return call.why
-        return failure(error, self._place)
+        return translate_error(error, self._place)
 
 
-SIGN_OF_LIFE = 3.0  # seconds that it may take
-FRESH = 1.0  # seconds for which one is as good as another
+LIVENESS_SECONDS = 3.0  # seconds that it may take
+LIVENESS_CACHE_SECONDS = 1.0  # seconds for which one is as good as another
 
 # "Do you speak TLS?": what every server, and every pooler before one, answers to anybody.
-_QUESTION = struct.pack("!ii", 8, 80877103)
+_TLS_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
-class Pulse:
+class LivenessCheck:
     """Felt once for all who want to know in the same moment."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._felt_at = -FRESH
+        self._felt_at = -LIVENESS_CACHE_SECONDS
         self._feeling: asyncio.Task[bool] | None = None
 
-    async def beats(self) -> bool:
-        if time.monotonic() - self._felt_at < FRESH:
+    async def is_alive(self) -> bool:
+        if time.monotonic() - self._felt_at < LIVENESS_CACHE_SECONDS:
             return True
         loop = asyncio.get_running_loop()
         feeling = self._feeling
         if feeling is None or feeling.done() or feeling.get_loop() is not loop:
-            feeling = self._feeling = loop.create_task(self._feel())
+            feeling = self._feeling = loop.create_task(self._check())
         return await asyncio.shield(feeling)
 
-    async def _feel(self) -> bool:
+    async def _check(self) -> bool:
         try:
-            async with asyncio.timeout(SIGN_OF_LIFE):
-                answer = await self._answer()
+            async with asyncio.timeout(LIVENESS_SECONDS):
+                answer = await self._read_answer()
         except (OSError, TimeoutError):
             return False
         if answer:
             self._felt_at = time.monotonic()
         return bool(answer)
 
-    async def _answer(self) -> bytes:
+    async def _read_answer(self) -> bytes:
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
-            writer.write(_QUESTION)
+            writer.write(_TLS_REQUEST)
             await writer.drain()
             return await reader.read(1)
         finally:
@@ -366,15 +370,20 @@ class Pulse:
 
 __all__ = ["Database", "Work"]
 
-READERS, WRITERS = 8, 4  # connections; who waits for a store's turn must not hold up questions
-KEEPERS = 2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
-TIME_LIMIT = 10.0  # seconds for a question
-LONGER = 6  # times as long as a question may take, a write may: it waits for others
-CONNECT_LIMIT = 5.0  # seconds until a server has let us in
-DOUBT_AFTER = 30.0  # seconds; a firewall forgets connections, and says nothing
-SILENCE = 1.0  # seconds of work after which we ask for a sign of life
-STOPPING = 2.0  # seconds for a server to leave off
-LEAVING = 0.3  # seconds for what is under way when the database is closed
+READ_CONNECTIONS, WRITE_CONNECTIONS = (
+    8,
+    4,
+)  # connections; who waits for a store's turn must not hold up questions
+MAINTENANCE_CONNECTIONS = (
+    2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
+)
+QUERY_SECONDS = 10.0  # seconds for a question
+WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it waits for others
+CONNECT_SECONDS = 5.0  # seconds until a server has let us in
+IDLE_CHECK_SECONDS = 30.0  # seconds; a firewall forgets connections, and says nothing
+LIVENESS_DELAY_SECONDS = 1.0  # seconds of work after which we ask for a sign of life
+STOP_SECONDS = 2.0  # seconds for a server to leave off
+CLOSE_SECONDS = 0.3  # seconds for what is under way when the database is closed
 
 
 class Database:
@@ -391,26 +400,26 @@ class Database:
         url: str,
         schema: str,
         *,
-        layout: Layout = EMPTY,
+        layout: Layout = EMPTY_LAYOUT,
         credentials: Credentials | None = None,
         ca: Path | None = None,
-        readers: int = READERS,
-        writers: int = WRITERS,
-        time_limit: float = TIME_LIMIT,
-        connect_limit: float = CONNECT_LIMIT,
-        doubt_after: float = DOUBT_AFTER,
+        readers: int = READ_CONNECTIONS,
+        writers: int = WRITE_CONNECTIONS,
+        time_limit: float = QUERY_SECONDS,
+        connect_limit: float = CONNECT_SECONDS,
+        doubt_after: float = IDLE_CHECK_SECONDS,
     ) -> None:
         """`layout` are the tables; `ca` has the certificates that the server's is checked by.
 
         A connection that nobody used for `doubt_after` seconds is asked whether it is still one.
         """
-        quoted(schema)
-        address = parsed(url)
+        quote_name(schema)
+        address = parse_address(url)
         self.schema = schema
-        self.place = address.shown
+        self.place = address.display_url
         self._time_limit = time_limit
-        self._dial = Dialer(address, credentials, ca, connect_limit)
-        self._pool = Pool(
+        self._dial = Connector(address, credentials, ca, connect_limit)
+        self._pool = ConnectionPool(
             self._dial,
             schema,
             layout,
@@ -418,92 +427,98 @@ class Database:
             time_limit=time_limit,
             doubt_after=doubt_after,
         )
-        self._pulse = Pulse(address.host, address.port)
-        self._reading = Crew(f"read {schema}", readers)
-        self._writing = Crew(f"write {schema}", writers)
-        self._keeping = Crew(f"keep {schema}", KEEPERS)
-        self._stopping = Crew(f"stop {schema}", readers + writers)
-        self._asked: set[_Asked[Any]] = set()  # what has not ended
-        self._listeners: list[Listener] = []
-        self._teller = Teller(self.read)
+        self._pulse = LivenessCheck(address.host, address.port)
+        self._reading = ThreadPool(f"read {schema}", readers)
+        self._writing = ThreadPool(f"write {schema}", writers)
+        self._keeping = ThreadPool(f"keep {schema}", MAINTENANCE_CONNECTIONS)
+        self._stopping = ThreadPool(f"stop {schema}", readers + writers)
+        self._asked: set[_PendingCall[Any]] = set()  # what has not ended
+        self._listeners: list[ChangeListener] = []
+        self._teller = ChangeNotifier(self.read)
 
     async def read(self, question: Work[T]) -> T:
         """In one snapshot, in which nothing can be written. Who stops waiting ends it."""
-        return await self._done(question, Call(alters=False, limit=self._time_limit))
+        return await self._run(question, DatabaseCall(alters=False, limit=self._time_limit))
 
     async def write(self, work: Work[T]) -> T:
         """One transaction. `work` may be run again where another one was in its way.
 
         Once it has begun it goes on to its end, also when nobody waits for it any more.
         """
-        return await self._done(work, Call(alters=True, limit=self._time_limit * LONGER))
+        return await self._run(
+            work, DatabaseCall(alters=True, limit=self._time_limit * WRITE_TIME_FACTOR)
+        )
 
-    async def apart(self, work: Callable[[Connection], T]) -> T:
+    async def maintain(self, work: Callable[[Connection], T]) -> T:
         """Upkeep, on a connection of its own: each statement is a transaction and takes its time.
 
         Raises Pooled where somebody stands between: what is set there may reach another.
         Who stops waiting ends it, as `close` does.
         """
-        call = Call(alters=False, limit=math.inf)
-        return await self._ended(call, self._keeping.give(lambda: self._pool.apart(call, work)))
+        call = DatabaseCall(alters=False, limit=math.inf)
+        return await self._wait_for(
+            call, self._keeping.submit(lambda: self._pool.maintain(call, work))
+        )
 
     def listen(self, hear: Callable[[int | None], None]) -> None:
         """From now on `hear` gets the number of each store that somebody has changed; None where
         any of them may have been. It is called in the loop that runs now, until the next `close`.
         """
-        listener = Listener(self._dial, self.schema, hear, asyncio.get_running_loop())
+        listener = ChangeListener(self._dial, self.schema, hear, asyncio.get_running_loop())
         self._listeners.append(listener)
 
     async def close(self) -> None:
         """Quick, whatever the other side does. Not final: the next call opens it again."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            listener.end()
-            self._stopping.give(listener.close)
-        await self._teller.finish(LEAVING)
+            listener.stop()
+            self._stopping.submit(listener.close)
+        await self._teller.finish(CLOSE_SECONDS)
         # Who waits for a connection gets none.
         begun = [each for each in list(self._asked) if not each.future.cancel()]
         if begun:
-            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
-            self._cut_all(self._closed())
-            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
+            await asyncio.wait([each.ended for each in begun], timeout=CLOSE_SECONDS)
+            self._disconnect_all(self._build_closed_error())
+            await asyncio.wait([each.ended for each in begun], timeout=CLOSE_SECONDS)
             for each in begun:  # the server is not reached yet: its thread ends when it would be
-                each.give_up(self._closed())
+                each.give_up(self._build_closed_error())
         self._teller.drop()
-        await asyncio.wrap_future(self._stopping.give(self._pool.discard))
+        await asyncio.wrap_future(self._stopping.submit(self._pool.discard))
         for crew in (self._reading, self._writing, self._keeping, self._stopping):
-            crew.dismiss()
+            crew.shut_down()
 
-    async def _done(self, work: Work[T], call: Call) -> T:
+    async def _run(self, work: Work[T], call: DatabaseCall) -> T:
         crew = self._writing if call.alters else self._reading
-        return await self._ended(call, crew.give(lambda: self._pool.run(call, work)))
+        return await self._wait_for(call, crew.submit(lambda: self._pool.run(call, work)))
 
-    async def _ended(self, call: Call, future: "Future[T]") -> T:
+    async def _wait_for(self, call: DatabaseCall, future: "Future[T]") -> T:
         loop = asyncio.get_running_loop()
-        asked = _Asked(call, future, loop)
+        asked = _PendingCall(call, future, loop)
         self._asked.add(asked)
-        asked.tell(self._settle)
-        timer = loop.call_later(min(call.limit, SILENCE), self._begin_watch, asked)
+        asked.notify_when_done(self._settle)
+        timer = loop.call_later(min(call.limit, LIVENESS_DELAY_SECONDS), self._begin_watch, asked)
         try:
             return await asked.answer
         except asyncio.CancelledError:
             if not future.cancel() and not call.alters:
-                self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
+                self._stopping.submit(
+                    lambda: call.stop(build_timeout_error(call.limit, self.place))
+                )
             raise
         finally:
             timer.cancel()
 
-    def _settle(self, asked: "_Asked[Any]") -> None:
+    def _settle(self, asked: "_PendingCall[Any]") -> None:
         """Also where nobody waits for it any more."""
         self._asked.discard(asked)
         self._teller.note(asked.call.news)
-        asked.settle(self._closed)
+        asked.settle(self._build_closed_error)
 
-    def _begin_watch(self, asked: "_Asked[Any]") -> None:
+    def _begin_watch(self, asked: "_PendingCall[Any]") -> None:
         """Few calls take so long that it is needed."""
         asked.watching = asyncio.get_running_loop().create_task(self._watch(asked))
 
-    async def _watch(self, asked: "_Asked[Any]") -> None:
+    async def _watch(self, asked: "_PendingCall[Any]") -> None:
         """Until it has ended: by itself, or stopped, or because the server is away."""
         call, ended = asked.call, asked.ended
         while not ended.done():
@@ -511,39 +526,45 @@ class Database:
             if left <= 0:
                 await self._stop(asked)
                 return
-            if call.is_reached and not await self._pulse.beats() and not ended.done():
+            if call.is_reached and not await self._pulse.is_alive() and not ended.done():
                 # Who is frozen is so for everybody, also for those whose askers have gone.
-                self._cut_all(lost(self.place))
-                await asyncio.wait({ended}, timeout=STOPPING)
+                self._disconnect_all(build_lost_error(self.place))
+                await asyncio.wait({ended}, timeout=STOP_SECONDS)
                 continue
-            await asyncio.wait({ended}, timeout=min(left, SILENCE))
+            await asyncio.wait({ended}, timeout=min(left, LIVENESS_DELAY_SECONDS))
 
-    async def _stop(self, asked: "_Asked[Any]") -> None:
+    async def _stop(self, asked: "_PendingCall[Any]") -> None:
         call, ended = asked.call, asked.ended
         if asked.future.cancel():
-            asked.give_up(no_turn(call.limit, self.place))
+            asked.give_up(build_queue_timeout_error(call.limit, self.place))
             return
-        self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
-        await asyncio.wait({ended}, timeout=STOPPING)
+        self._stopping.submit(lambda: call.stop(build_timeout_error(call.limit, self.place)))
+        await asyncio.wait({ended}, timeout=STOP_SECONDS)
         if not ended.done() and call.is_ready:
-            self._stopping.give(lambda: call.cut(lost(self.place)))
-            await asyncio.wait({ended}, timeout=STOPPING)
+            self._stopping.submit(lambda: call.disconnect(build_lost_error(self.place)))
+            await asyncio.wait({ended}, timeout=STOP_SECONDS)
         if not ended.done():
             is_lost = call.may_have_stored
-            asked.give_up(lost(self.place) if is_lost else not_ready(call.limit, self.place))
+            asked.give_up(
+                build_lost_error(self.place)
+                if is_lost
+                else build_not_ready_error(call.limit, self.place)
+            )
 
-    def _cut_all(self, why: StoreAway) -> None:
+    def _disconnect_all(self, why: StoreUnreachable) -> None:
         for asked in list(self._asked):
-            self._stopping.give(partial(asked.call.cut, why))
+            self._stopping.submit(partial(asked.call.disconnect, why))
 
-    def _closed(self) -> StoreAway:
-        return StoreAway(f"The connection to PostgreSQL at {self.place} is closed.")
+    def _build_closed_error(self) -> StoreUnreachable:
+        return StoreUnreachable(f"The connection to PostgreSQL at {self.place} is closed.")
 
 
-class _Asked(Generic[T]):
+class _PendingCall(Generic[T]):
     """A call, the thread's side of its end, and ours."""
 
-    def __init__(self, call: Call, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, call: DatabaseCall, future: "Future[T]", loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.call = call
         self.future = future
         self.deadline = loop.time() + call.limit
@@ -552,7 +573,7 @@ class _Asked(Generic[T]):
         self.watching: asyncio.Task[None] | None = None
         self._loop = loop
 
-    def tell(self, settle: "Callable[[_Asked[T]], None]") -> None:
+    def notify_when_done(self, settle: "Callable[[_PendingCall[T]], None]") -> None:
         """Has it settled in the loop once the thread is done."""
 
         def pass_on(_future: "Future[T]") -> None:
@@ -561,7 +582,7 @@ class _Asked(Generic[T]):
 
         self.future.add_done_callback(pass_on)
 
-    def settle(self, closed: Callable[[], StoreAway]) -> None:
+    def settle(self, closed: Callable[[], StoreUnreachable]) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
         if self.answer.done():

@@ -15,53 +15,58 @@ from typing import NamedTuple
 import psycopg
 from psycopg.sql import Literal
 
-from everkept.core.text import digest
+from everkept.core.text import compute_digest
 from everkept.engines.postgres import project_lifecycle
-from everkept.engines.postgres.connection import Connection, Pooled
+from everkept.engines.postgres.connection import Connection, PoolerDetected
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.schema import VECTOR_INDEXES
-from everkept.engines.postgres.statements import Answer, Cursor, ask, cursor_on
+from everkept.engines.postgres.schema import VECTOR_INDEX_PREFIX
+from everkept.engines.postgres.statements import Cursor, QueryResult, ask, open_cursor
 from everkept.errors import EverkeptError
 
-_TURN = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() || %s, 0))"
-_TURN_OVER = "SELECT pg_advisory_unlock(hashtextextended(current_schema() || %s, 0))"
+_TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() || %s, 0))"
+_UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(current_schema() || %s, 0))"
 
 
 @contextmanager
-def turn(cursor: Cursor, index: str) -> Generator[bool, None, None]:
+def try_lock(cursor: Cursor, index: str) -> Generator[bool, None, None]:
     """Gives False where another is just making it."""
-    if not ask(cursor, _TURN, index).fetchall()[0][0]:
+    if not ask(cursor, _TRY_LOCK, index).fetchall()[0][0]:
         yield False
         return
     try:
         yield True
     finally:
-        cursor.execute(_TURN_OVER, [index])
+        cursor.execute(_UNLOCK, [index])
 
 
-def drop(cursor: Cursor, index: str) -> None:
+def drop_index(cursor: Cursor, index: str) -> None:
     cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
 
-MANY = 30_000  # vectors; up to here comparing all of them takes about as long as the index does
-MOST_DIMENSIONS = 4_000  # that such an index takes
-NEIGHBOURS, WIDTH = 24, 200  # of the graph, and of the search for them while it is made
+MAX_UNINDEXED_VECTORS = (
+    30_000  # vectors; up to here comparing all of them takes about as long as the index does
+)
+MAX_INDEX_DIMENSIONS = 4_000  # that such an index takes
+HNSW_NEIGHBORS, HNSW_BUILD_WIDTH = (
+    24,
+    200,
+)  # of the graph, and of the search for them while it is made
 # Bytes for its making; what does not fit is made many times slower.
-BESIDE = 300  # each vector, for its neighbours
-LEAST_MEMORY, MOST_MEMORY = 2**26, 2**30
+GRAPH_BYTES_PER_VECTOR = 300  # each vector, for its neighbours
+MIN_BUILD_BYTES, MAX_BUILD_BYTES = 2**26, 2**30
 
 # What several processes share, or a container's part of it, was too small for that.
-_CROWDED = ("53100", "53200", "58030")
-USABLE = "SELECT FROM pg_index WHERE indisvalid AND indexrelid = to_regclass(%s)"
-_MANY = (
-    f"SELECT model, dims FROM vectors WHERE store = %s AND dims <= {MOST_DIMENSIONS} "
+_OUT_OF_MEMORY_CODES = ("53100", "53200", "58030")
+USABLE_INDEX_QUERY = "SELECT FROM pg_index WHERE indisvalid AND indexrelid = to_regclass(%s)"
+_LARGE_MODELS_QUERY = (
+    f"SELECT model, dims FROM vectors WHERE store = %s AND dims <= {MAX_INDEX_DIMENSIONS} "
     "GROUP BY model, dims HAVING count(*) > %s"
 )
-_THERE = (
+_INDEXES_QUERY = (
     "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
     "WHERE i.indrelid = to_regclass('vectors') AND starts_with(c.relname, %s)"
 )
-_COUNT = "SELECT count(*) FROM vectors WHERE store = %s AND model = %s AND dims = %s"
+_VECTOR_COUNT_QUERY = "SELECT count(*) FROM vectors WHERE store = %s AND model = %s AND dims = %s"
 
 
 class IndexedVectors(NamedTuple):
@@ -74,7 +79,7 @@ class IndexedVectors(NamedTuple):
     @property
     def name(self) -> str:
         """Its name says whose it is: that of a store which is gone is found by it."""
-        return f"{_prefix(self.store)}{digest(f'{self.dims} {self.model}')[:16]}"
+        return f"{_format_prefix(self.store)}{compute_digest(f'{self.dims} {self.model}')[:16]}"
 
     @property
     def expression(self) -> str:
@@ -87,15 +92,17 @@ class IndexedVectors(NamedTuple):
         return f"store = {self.store} AND model = {model} AND dims = {self.dims}"
 
 
-def ask_usable(cursor: Cursor, vectors: IndexedVectors) -> Answer:
+def ask_usable(cursor: Cursor, vectors: IndexedVectors) -> QueryResult:
     """The answer has a row if there is an index that can be used."""
-    return ask(cursor, USABLE, vectors.name)
+    return ask(cursor, USABLE_INDEX_QUERY, vectors.name)
 
 
-def unindexed(cursor: Cursor, store: int, many: int = MANY) -> list[IndexedVectors]:
+def list_unindexed(
+    cursor: Cursor, store: int, many: int = MAX_UNINDEXED_VECTORS
+) -> list[IndexedVectors]:
     """Those of a store that are more than so many, and have no index that could be used."""
-    usable = {name for name, is_valid in _there(cursor, _prefix(store)) if is_valid}
-    found = [IndexedVectors(store, *row) for row in ask(cursor, _MANY, store, many)]
+    usable = {name for name, is_valid in _list_indexes(cursor, _format_prefix(store)) if is_valid}
+    found = [IndexedVectors(store, *row) for row in ask(cursor, _LARGE_MODELS_QUERY, store, many)]
     return [vectors for vectors in found if vectors.name not in usable]
 
 
@@ -105,18 +112,18 @@ def build_vector_index(connection: Connection, vectors: IndexedVectors) -> bool:
     What is left of a making that did not come to its end is removed first. Each statement on the
     connection is a transaction of its own.
     """
-    cursor = cursor_on(connection)
-    with turn(cursor, vectors.name) as is_ours:
+    cursor = open_cursor(connection)
+    with try_lock(cursor, vectors.name) as is_ours:
         if is_ours:
             _build(cursor, vectors)
     return is_ours
 
 
-def orphans(cursor: Cursor) -> list[str]:
+def list_orphans(cursor: Cursor) -> list[str]:
     """The names of the indexes whose stores are gone."""
     owners = {
-        name: int(name.removeprefix(VECTOR_INDEXES).partition("_")[0])
-        for name, _ in _there(cursor, VECTOR_INDEXES)
+        name: int(name.removeprefix(VECTOR_INDEX_PREFIX).partition("_")[0])
+        for name, _ in _list_indexes(cursor, VECTOR_INDEX_PREFIX)
     }
     if not owners:
         return []
@@ -125,59 +132,61 @@ def orphans(cursor: Cursor) -> list[str]:
 
 
 def remove_orphans(connection: Connection) -> None:
-    cursor = cursor_on(connection)
-    for name in orphans(cursor):
-        drop(cursor, name)
+    cursor = open_cursor(connection)
+    for name in list_orphans(cursor):
+        drop_index(cursor, name)
 
 
 def _build(cursor: Cursor, vectors: IndexedVectors) -> None:
-    state = dict(_there(cursor, vectors.name))
+    state = dict(_list_indexes(cursor, vectors.name))
     if state.get(vectors.name):
         return
-    count = ask(cursor, _COUNT, *vectors).fetchall()[0][0]
-    cursor.execute(f"SET maintenance_work_mem = '{memory(count, vectors.dims) // 2**10}kB'")
+    count = ask(cursor, _VECTOR_COUNT_QUERY, *vectors).fetchall()[0][0]
+    cursor.execute(
+        f"SET maintenance_work_mem = '{compute_build_bytes(count, vectors.dims) // 2**10}kB'"
+    )
     try:
         _create(cursor, vectors)
     except psycopg.Error as error:
-        if error.sqlstate not in _CROWDED:
+        if error.sqlstate not in _OUT_OF_MEMORY_CODES:
             raise
         cursor.execute("SET max_parallel_maintenance_workers = 0")
         _create(cursor, vectors)
 
 
-def memory(count: int, dims: int) -> int:
+def compute_build_bytes(count: int, dims: int) -> int:
     """Bytes that an index over so many needs for its making, as far as it gets them."""
-    return min(max(count * (2 * dims + BESIDE), LEAST_MEMORY), MOST_MEMORY)
+    return min(max(count * (2 * dims + GRAPH_BYTES_PER_VECTOR), MIN_BUILD_BYTES), MAX_BUILD_BYTES)
 
 
 def _create(cursor: Cursor, vectors: IndexedVectors) -> None:
-    drop(cursor, vectors.name)
+    drop_index(cursor, vectors.name)
     cursor.execute(
         f"CREATE INDEX CONCURRENTLY {vectors.name} ON vectors "
         f"USING hnsw (({vectors.expression}) halfvec_ip_ops) "
-        f"WITH (m = {NEIGHBOURS}, ef_construction = {WIDTH}) "
+        f"WITH (m = {HNSW_NEIGHBORS}, ef_construction = {HNSW_BUILD_WIDTH}) "
         f"WHERE {vectors.predicate}",
         [],
     )
 
 
-def _there(cursor: Cursor, prefix: str) -> list[tuple[str, bool]]:
-    return [(name, is_valid) for name, is_valid in ask(cursor, _THERE, prefix)]
+def _list_indexes(cursor: Cursor, prefix: str) -> list[tuple[str, bool]]:
+    return [(name, is_valid) for name, is_valid in ask(cursor, _INDEXES_QUERY, prefix)]
 
 
-def _prefix(store: int) -> str:
-    return f"{VECTOR_INDEXES}{store}_"
+def _format_prefix(store: int) -> str:
+    return f"{VECTOR_INDEX_PREFIX}{store}_"
 
 
-EXTENSION = "pg_trgm"
-METHOD, OPERATORS = "gin", "gin_trgm_ops"
+TRIGRAM_EXTENSION = "pg_trgm"
+TRIGRAM_METHOD, TRIGRAM_OPERATORS = "gin", "gin_trgm_ops"
 TRIGRAM_INDEX = "records_trigrams"
 
-_PLACE = (
+_EXTENSION_SCHEMA_QUERY = (
     "SELECT quote_ident(n.nspname) FROM pg_extension e "
     "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = %s"
 )
-_USABLE = (
+_USABLE_TRIGRAM_QUERY = (
     "SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
     "WHERE i.indrelid = to_regclass('records') AND c.relname = %s AND i.indisvalid"
 )
@@ -185,53 +194,63 @@ _USABLE = (
 
 def is_trigram_index_wanted(cursor: Cursor) -> bool:
     """Whether it could be there, and is not or cannot be used."""
-    return _place(cursor) is not None and ask(cursor, _USABLE, TRIGRAM_INDEX).fetchone() is None
+    return (
+        _find_extension_schema(cursor) is not None
+        and ask(cursor, _USABLE_TRIGRAM_QUERY, TRIGRAM_INDEX).fetchone() is None
+    )
 
 
 def build_trigram_index(connection: Connection) -> None:
     """Each statement on the connection is a transaction of its own."""
-    cursor = cursor_on(connection)
-    with turn(cursor, TRIGRAM_INDEX) as is_ours:
-        place = _place(cursor)
+    cursor = open_cursor(connection)
+    with try_lock(cursor, TRIGRAM_INDEX) as is_ours:
+        place = _find_extension_schema(cursor)
         if is_ours and place is not None and is_trigram_index_wanted(cursor):
-            drop(cursor, TRIGRAM_INDEX)  # what is left of a making that did not come to its end
+            drop_index(
+                cursor, TRIGRAM_INDEX
+            )  # what is left of a making that did not come to its end
             # The same expressions as in a question for a part, or it is not used.
-            columns = ", ".join(f"lower({c}) {place}.{OPERATORS}" for c in ("name", "type", "text"))
+            columns = ", ".join(
+                f"lower({c}) {place}.{TRIGRAM_OPERATORS}" for c in ("name", "type", "text")
+            )
             cursor.execute(
-                f"CREATE INDEX CONCURRENTLY {TRIGRAM_INDEX} ON records USING {METHOD} ({columns}) "
+                f"CREATE INDEX CONCURRENTLY {TRIGRAM_INDEX} ON records USING {TRIGRAM_METHOD} "
+                f"({columns}) "
                 "WHERE deleted_at IS NULL"
             )
 
 
-def _place(cursor: Cursor) -> str | None:
-    row = ask(cursor, _PLACE, EXTENSION).fetchone()
+def _find_extension_schema(cursor: Cursor) -> str | None:
+    row = ask(cursor, _EXTENSION_SCHEMA_QUERY, TRIGRAM_EXTENSION).fetchone()
     return None if row is None else row[0]
 
 
-AGAIN = 5.0  # seconds after which is looked whether another has removed what it was removing
+RECHECK_SECONDS = (
+    5.0  # seconds after which is looked whether another has removed what it was removing
+)
 
 log = logging.getLogger(__name__)
 
 
-class Remover:
+class LeftoverRemover:
     """One for a library. Nothing of it is begun before somebody asks for it."""
 
-    def __init__(self, database: Database, *, again: float = AGAIN) -> None:
+    def __init__(self, database: Database, *, again: float = RECHECK_SECONDS) -> None:
         self._database = database
         self._again = again
         self._is_wanted = False
         self._removing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def look(self) -> None:
+    def check_soon(self) -> None:
         """Something may be left. Returns at once."""
         self._is_wanted = True
         if self._removing is None or self._removing.done():
             self._removing = asyncio.create_task(self._remove())
 
-    async def removed(self) -> None:
+    async def wait_until_removed(self) -> None:
         """Waits until nothing is left but what another removes; who stops waiting ends nothing."""
-        self.look()
+        self.check_soon()
         while self._removing is not None and not self._removing.done():
             await asyncio.wait([self._removing])
 
@@ -247,17 +266,17 @@ class Remover:
         while self._is_wanted:
             self._is_wanted = False
             try:
-                is_left = await self._database.read(_is_something_left)
-                if is_left and await self._database.apart(_remove):
-                    self._look_later()
-            except Pooled:
+                is_left = await self._database.read(_has_leftovers)
+                if is_left and await self._database.maintain(_remove_leftovers):
+                    self._check_later()
+            except PoolerDetected:
                 return  # the database has said so, once
             except (EverkeptError, RuntimeError) as error:  # the project is gone all the same
                 log.warning("What is left of deleted projects is not removed: %s", error)
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._again, self.look)
+        self._timer = asyncio.get_running_loop().call_later(self._again, self.check_soon)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -265,38 +284,40 @@ class Remover:
             self._timer = None
 
 
-def _is_something_left(cursor: Cursor) -> bool:
-    return project_lifecycle.are_left(cursor) or bool(orphans(cursor))
+def _has_leftovers(cursor: Cursor) -> bool:
+    return project_lifecycle.has_leftovers(cursor) or bool(list_orphans(cursor))
 
 
-def _remove(connection: Connection) -> bool:
+def _remove_leftovers(connection: Connection) -> bool:
     """Whether there is some that another removes just now."""
-    project_lifecycle.remove(connection)
+    project_lifecycle.remove_leftovers(connection)
     remove_orphans(connection)
-    return project_lifecycle.are_left(cursor_on(connection))
+    return project_lifecycle.has_leftovers(open_cursor(connection))
 
 
-EVERY = 1_000  # vectors that came, after which a store is looked at again
-CALM = 5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
-PATIENCE = 1_800.0  # seconds after which it is looked at nevertheless
-LATER = 8  # times as many after a failure, and again after each that follows it
-MOST_FAILURES = 4  # that are told apart
+VECTORS_PER_CHECK = 1_000  # vectors that came, after which a store is looked at again
+CALM_SECONDS = (
+    5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
+)
+MAX_DELAY_SECONDS = 1_800.0  # seconds after which it is looked at nevertheless
+BACKOFF_FACTOR = 8  # times as many after a failure, and again after each that follows it
+MAX_COUNTED_FAILURES = 4  # that are told apart
 
 
-class IndexKeeper:
+class IndexMaintenance:
     """One for all stores of a library: they get their indexes one after the other."""
 
     def __init__(
         self,
         database: Database,
         *,
-        many: int = MANY,
-        every: int = EVERY,
-        patience: float = PATIENCE,
-        calm: float = CALM,
+        many: int = MAX_UNINDEXED_VECTORS,
+        every: int = VECTORS_PER_CHECK,
+        patience: float = MAX_DELAY_SECONDS,
+        calm: float = CALM_SECONDS,
     ) -> None:
         self._database = database
-        self._remover = Remover(database)
+        self._remover = LeftoverRemover(database)
         self._many = many
         self._every = every
         self._patience = patience
@@ -309,40 +330,40 @@ class IndexKeeper:
         self._waiting: dict[int, None] = {}
         self._keeping: asyncio.Task[None] | None = None
 
-    def note(self, store: int, vectors: int) -> None:
+    def note_vectors(self, store: int, vectors: int) -> None:
         """So many have come there. Returns at once."""
-        enough = self._every * int(LATER ** self._failures.get(store, 0))
+        enough = self._every * int(BACKOFF_FACTOR ** self._failures.get(store, 0))
         came = self._came.get(store, enough) + vectors  # others may have stored many before
         self._came[store] = came
         if vectors and came >= enough:
             self._came[store] = 0
-            self._look_when_calm(store)
+            self._check_when_calm(store)
 
-    def note_gone(self, store: int) -> None:
+    def note_deleted(self, store: int) -> None:
         """It is no more. Returns at once."""
         for kept in (self._came, self._failures, self._grew_at, self._fast_since):
             kept.pop(store, None)
-        self._look_at_all_of(store)
+        self._check_fully(store)
 
-    def note_news(self) -> None:
+    def note_library_change(self) -> None:
         """Others have changed what belongs to no store, or may have. Returns at once."""
-        self._remover.look()
+        self._remover.check_soon()
 
     def note_doubling(self, store: int) -> None:
         """It has twice as much as when this was said before. Returns at once.
 
         An index over its vectors that was put off stays so.
         """
-        self._look_soon(store)
+        self._check_soon(store)
 
-    async def removed(self) -> None:
+    async def wait_until_removed(self) -> None:
         """Waits until nothing is left of stores that are no more, but what another removes."""
-        await self._remover.removed()
+        await self._remover.wait_until_removed()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Waits until nothing is left to do; what was put off is done now."""
         for store in list(self._put_off):
-            self._look_at_all_of(store)
+            self._check_fully(store)
         while self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
 
@@ -357,7 +378,7 @@ class IndexKeeper:
         for kept in (self._put_off, self._waiting, self._came, self._grew_at, self._fast_since):
             kept.clear()
 
-    def _look_when_calm(self, store: int) -> None:
+    def _check_when_calm(self, store: int) -> None:
         """An index over what is there already takes a part of the time that it takes to insert it
         vector by vector, and whoever loads them need not wait."""
         loop = asyncio.get_running_loop()
@@ -368,48 +389,48 @@ class IndexKeeper:
             self._fast_since.pop(store, None)
         elif now - self._fast_since.setdefault(store, grew_at) < self._patience:
             self._stop_timer(store)
-            self._put_off[store] = loop.call_later(self._calm, self._look_at_all_of, store)
+            self._put_off[store] = loop.call_later(self._calm, self._check_fully, store)
             return
-        self._look_at_all_of(store)
+        self._check_fully(store)
 
-    def _look_at_all_of(self, store: int) -> None:
+    def _check_fully(self, store: int) -> None:
         self._stop_timer(store)
-        self._look_soon(store)
+        self._check_soon(store)
 
     def _stop_timer(self, store: int) -> None:
         if (timer := self._put_off.pop(store, None)) is not None:
             timer.cancel()
 
-    def _look_soon(self, store: int) -> None:
+    def _check_soon(self, store: int) -> None:
         self._waiting[store] = None
         if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.create_task(self._keep())
+            self._keeping = asyncio.create_task(self._run())
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while self._waiting:
             store = next(iter(self._waiting))
             del self._waiting[store]
             try:
-                await self._look_at(store)
+                await self._check(store)
                 self._failures.pop(store, None)
-            except Pooled:
+            except PoolerDetected:
                 self._waiting.clear()  # the database has said so, once
             except (EverkeptError, RuntimeError) as error:  # nobody waits who could be told
                 # Without them answers take longer, and are as right.
                 failures = self._failures.get(store, 0) + 1
-                self._failures[store] = min(failures, MOST_FAILURES)
+                self._failures[store] = min(failures, MAX_COUNTED_FAILURES)
                 log.warning("The indexes of store %d are not kept: %s", store, error)
 
-    async def _look_at(self, store: int) -> None:
-        await self._remover.removed()  # nothing is gathered of what is to go
-        wanted = await self._database.read(lambda cursor: _wanted(cursor, store, self._many))
+    async def _check(self, store: int) -> None:
+        await self._remover.wait_until_removed()  # nothing is gathered of what is to go
+        wanted = await self._database.read(lambda cursor: _find_work(cursor, store, self._many))
         if store in self._put_off:
             wanted = wanted._replace(vectors=[])
         if any(wanted):
-            await self._database.apart(lambda connection: _make(connection, wanted))
+            await self._database.maintain(lambda connection: _build_all(connection, wanted))
 
 
-class _Wanted(NamedTuple):
+class _IndexWork(NamedTuple):
     """What is to be made."""
 
     statistics: bool
@@ -417,30 +438,30 @@ class _Wanted(NamedTuple):
     trigrams: bool
 
 
-def _wanted(cursor: Cursor, store: int, many: int) -> _Wanted:
-    return _Wanted(
+def _find_work(cursor: Cursor, store: int, many: int) -> _IndexWork:
+    return _IndexWork(
         is_stale(cursor),
-        unindexed(cursor, store, many),
+        list_unindexed(cursor, store, many),
         is_trigram_index_wanted(cursor),
     )
 
 
-def _make(connection: Connection, wanted: _Wanted) -> None:
+def _build_all(connection: Connection, wanted: _IndexWork) -> None:
     """What is quick first."""
     if wanted.statistics:
-        gather(connection)
+        gather_statistics(connection)
     for vectors in wanted.vectors:
         build_vector_index(connection, vectors)
     if wanted.trigrams:
         build_trigram_index(connection)
 
 
-FIRST = 1_024  # records and links of a store, from which on it matters
+MIN_ANALYZED_ROWS = 1_024  # records and links of a store, from which on it matters
 
-_TABLES = ("records", "vectors", "edits")
+_ANALYZED_TABLES = ("records", "vectors", "edits")
 # Nothing is known of it, or of less than half of it. Its pages are looked at too, for ages count
 # links and what is gone.
-_IS_STALE = """
+_STALENESS_QUERY = """
 SELECT NOT EXISTS (SELECT FROM pg_stats WHERE schemaname = current_schema()
         AND tablename = 'records')
     OR (c.reltuples < (SELECT sum(ages) FROM stores) / 2 AND c.relpages
@@ -449,7 +470,7 @@ FROM pg_class c WHERE c.oid = to_regclass('records') AND (SELECT sum(ages) FROM 
 """
 
 
-class Growth(NamedTuple):
+class StoreGrowth(NamedTuple):
     """Ages of a store, before something came and after."""
 
     before: int
@@ -458,13 +479,15 @@ class Growth(NamedTuple):
     @property
     def is_doubling(self) -> bool:
         """Whether it has passed a power of two: for one of those who write together it is so."""
-        return self.after >= FIRST and self.before.bit_length() < self.after.bit_length()
+        return (
+            self.after >= MIN_ANALYZED_ROWS and self.before.bit_length() < self.after.bit_length()
+        )
 
 
 def is_stale(cursor: Cursor) -> bool:
-    row = ask(cursor, _IS_STALE, FIRST).fetchone()
+    row = ask(cursor, _STALENESS_QUERY, MIN_ANALYZED_ROWS).fetchone()
     return row is not None and bool(row[0])
 
 
-def gather(connection: Connection) -> None:
-    cursor_on(connection).execute(f"ANALYZE {', '.join(_TABLES)}")
+def gather_statistics(connection: Connection) -> None:
+    open_cursor(connection).execute(f"ANALYZE {', '.join(_ANALYZED_TABLES)}")

@@ -6,20 +6,20 @@ from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
 from everkept.core import library as questions
-from everkept.core.answers import Holdings, Search
+from everkept.core.answers import CatalogData, SearchRecord
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.times import Clock, now
+from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres import catalog, project_lifecycle
 from everkept.engines.postgres import schema as tables
-from everkept.engines.postgres.catalog import check, is_storable, no_such
+from everkept.engines.postgres.catalog import build_not_found, check_texts, is_storable
 from everkept.engines.postgres.connection import Credentials
-from everkept.engines.postgres.database import CONNECT_LIMIT, TIME_LIMIT, Database, Work
-from everkept.engines.postgres.indexes import IndexKeeper
+from everkept.engines.postgres.database import CONNECT_SECONDS, QUERY_SECONDS, Database, Work
+from everkept.engines.postgres.indexes import IndexMaintenance
 from everkept.engines.postgres.statements import Cursor
-from everkept.engines.postgres.store import PostgresStore, authors_in
+from everkept.engines.postgres.store import PostgresStore, build_author_query
 from everkept.errors import ProjectArchived
 from everkept.values import replace
 
@@ -32,8 +32,8 @@ def open_database(
     *,
     credentials: Credentials | None = None,
     ca: Path | None = None,
-    time_limit: float = TIME_LIMIT,
-    connect_limit: float = CONNECT_LIMIT,
+    time_limit: float = QUERY_SECONDS,
+    connect_limit: float = CONNECT_SECONDS,
     founds: bool = True,
 ) -> Database:
     """Open a schema whose tables are made or brought up to date before the first answer.
@@ -54,7 +54,9 @@ def open_database(
 class PostgresLibrary(TableLibrary):
     """Every project in one schema, which many servers share. Nothing is asked before a call."""
 
-    def __init__(self, database: Database, *, mode: Mode, place: str, clock: Clock = now) -> None:
+    def __init__(
+        self, database: Database, *, mode: Mode, place: str, clock: Clock = read_clock
+    ) -> None:
         self._database = database
         self._mode: Mode = mode
         self._place = place
@@ -62,35 +64,35 @@ class PostgresLibrary(TableLibrary):
         self._version = ""  # of the server, once it is known
         self._own: dict[str, int] = {}  # numbers of the stores that belong to no project
         self._stores: dict[tuple[int, str], PostgresStore] = {}  # by number and title
-        self._indexes = IndexKeeper(database)
-        self._authors = authors_in(database)
+        self._indexes = IndexMaintenance(database)
+        self._authors = build_author_query(database)
 
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
         return await self._read(
-            lambda cursor: catalog.projects(cursor, question.status, is_last=True)
+            lambda cursor: catalog.list_projects(cursor, question.status, is_last=True)
         )
 
     async def _get_project(self, question: questions.GetProject) -> Project:
-        project, _ = await self._named(question.name)
+        project, _ = await self._find_project(question.name)
         return project
 
     async def open(self, name: str) -> tuple[Project, PostgresStore]:
-        project, number = await self._named(name)
+        project, number = await self._find_project(name)
         if project.status == "archived":
             raise ProjectArchived(name)
-        return project, self._store(number, name)
+        return project, self._open_store(number, name)
 
-    async def store_of(self, project: Project) -> PostgresStore:
-        found, number = await self._read(lambda cursor: catalog.identified(cursor, project))
-        return self._store(number, found.name)
+    async def get_store(self, project: Project) -> PostgresStore:
+        found, number = await self._read(lambda cursor: catalog.find_project_by_id(cursor, project))
+        return self._open_store(number, found.name)
 
     async def _add_project(self, change: questions.AddProject) -> Project:
-        name, description = checked_project_name(change.name), change.description
-        check(description, change.project_id)
+        name, description = validate_project_name(change.name), change.description
+        check_texts(description, change.project_id)
         moment = change.at or self._clock()
         own_id = change.project_id or str(uuid4())
         project = Project(own_id, name, description, "active", moment, moment)
-        await self._write(lambda cursor: project_lifecycle.make(cursor, project))
+        await self._write(lambda cursor: project_lifecycle.create_project(cursor, project))
         return project
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
@@ -103,103 +105,111 @@ class PostgresLibrary(TableLibrary):
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         _check_name(change.name)
         at = self._clock()
-        gone = await self._write(lambda cursor: project_lifecycle.discard(cursor, change.name, at))
-        await self._let_go([gone])
+        gone = await self._write(
+            lambda cursor: project_lifecycle.delete_project(cursor, change.name, at)
+        )
+        await self._remove_stores([gone])
 
     async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
-        project = await self.project(change.name)
+        project = await self.get_project(change.name)
         if project.is_off == change.off:
             return project
         moment = change.at or self._clock()
         return await self._write(
-            lambda cursor: project_lifecycle.switch(cursor, change.name, off=change.off, at=moment)
+            lambda cursor: project_lifecycle.set_off(cursor, change.name, off=change.off, at=moment)
         )
 
-    async def _list_silences(self, _: questions.ListSilences) -> list[Silence]:
-        return await self._read(catalog.silences)
+    async def _list_off_periods(self, _: questions.ListOffPeriods) -> list[OffPeriod]:
+        return await self._read(catalog.list_off_periods)
 
-    async def user(self) -> PostgresStore:
-        return await self._own_store("user")
+    async def open_user_store(self) -> PostgresStore:
+        return await self._open_own_store("user")
 
-    async def history(self) -> PostgresStore:
-        return await self._own_store("history")
+    async def open_history_store(self) -> PostgresStore:
+        return await self._open_own_store("history")
 
     async def _find_workspace_project(
         self, question: questions.FindWorkspaceProject
     ) -> Project | None:
-        check(question.path)
-        return await self._read(lambda cursor: catalog.of_workspace(cursor, question.path))
+        check_texts(question.path)
+        return await self._read(
+            lambda cursor: catalog.find_workspace_project(cursor, question.path)
+        )
 
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
-        check(change.path)
+        check_texts(change.path)
         return await self._write(
-            lambda cursor: project_lifecycle.assign(cursor, change.path, change.project)
+            lambda cursor: project_lifecycle.link_workspace(cursor, change.path, change.project)
         )
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
-        return await self._read(lambda cursor: catalog.folders_of(cursor, question.project.id))
+        return await self._read(lambda cursor: catalog.list_workspaces(cursor, question.project.id))
 
     async def _get_note(self, question: questions.GetNote) -> str | None:
-        check(question.key)
-        return await self._read(lambda cursor: catalog.note(cursor, question.key))
+        check_texts(question.key)
+        return await self._read(lambda cursor: catalog.get_note(cursor, question.key))
 
     async def _write_note(self, change: questions.WriteNote) -> None:
-        check(change.key, change.value)
-        await self._write(lambda cursor: catalog.set_note(cursor, change.key, change.value))
+        check_texts(change.key, change.value)
+        await self._write(lambda cursor: catalog.write_note(cursor, change.key, change.value))
 
     async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
-        check(question.prefix)
-        return await self._read(lambda cursor: catalog.notes(cursor, question.prefix, is_last=True))
+        check_texts(question.prefix)
+        return await self._read(
+            lambda cursor: catalog.list_notes(cursor, question.prefix, is_last=True)
+        )
 
     async def _add_searches(self, change: questions.AddSearches) -> None:
-        check(*(text for each in change.searches for text in (each.tool, each.query, each.session)))
+        check_texts(
+            *(text for each in change.searches for text in (each.tool, each.query, each.session))
+        )
         if change.searches:
             await self._write(lambda cursor: catalog.add_searches(cursor, change.searches))
 
-    async def _list_searches(self, question: questions.ListSearches) -> list[Search]:
-        check(question.session)
+    async def _list_searches(self, question: questions.ListSearches) -> list[SearchRecord]:
+        check_texts(question.session)
         return await self._read(
-            lambda cursor: catalog.newest_searches(cursor, question.session, question.limit)
+            lambda cursor: catalog.list_searches(cursor, question.session, question.limit)
         )
 
     async def _forget_searches(self, _: questions.ForgetSearches) -> int:
         return await self._write(catalog.forget_searches)
 
     async def _add_usage(self, change: questions.AddUsage) -> None:
-        check(*(row.tool for row in change.rows))
+        check_texts(*(row.tool for row in change.rows))
         if change.rows:
             await self._write(lambda cursor: catalog.add_usage(cursor, change.rows))
 
-    async def _list_usage(self, _: questions.ListUsage) -> list[Usage]:
-        return await self._read(catalog.usage)
+    async def _list_usage(self, _: questions.ListUsage) -> list[ToolUsage]:
+        return await self._read(catalog.list_usage)
 
     async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
-        found = await self._read(lambda cursor: catalog.tokens(cursor, is_last=True))
+        found = await self._read(lambda cursor: catalog.list_tokens(cursor, is_last=True))
         return [token for token, _ in found]
 
     async def _register_token(self, change: questions.RegisterToken) -> None:
-        check(change.token.id, change.token.label, change.secret_hash)
+        check_texts(change.token.id, change.token.label, change.secret_hash)
         await self._write(
-            lambda cursor: catalog.add_token(cursor, change.token, change.secret_hash)
+            lambda cursor: catalog.register_token(cursor, change.token, change.secret_hash)
         )
 
     async def _revoke_token(self, change: questions.RevokeToken) -> bool:
-        check(change.token_id)
-        return await self._write(lambda cursor: catalog.remove_token(cursor, change.token_id))
+        check_texts(change.token_id)
+        return await self._write(lambda cursor: catalog.revoke_token(cursor, change.token_id))
 
     async def _has_token(self, question: questions.HasToken) -> bool:
-        check(question.secret_hash)
-        return await self._read(lambda cursor: catalog.knows_token(cursor, question.secret_hash))
+        check_texts(question.secret_hash)
+        return await self._read(lambda cursor: catalog.has_token(cursor, question.secret_hash))
 
-    async def _read_holdings(self, _: questions.ReadHoldings) -> Holdings:
-        return await self._read(project_lifecycle.holdings)
+    async def _read_catalog_data(self, _: questions.ReadCatalogData) -> CatalogData:
+        return await self._read(project_lifecycle.read_catalog_data)
 
-    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
-        project_lifecycle.check_holdings(change.holdings)
+    async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
+        project_lifecycle.check_catalog_data(change.holdings)
         gone = await self._write(
-            lambda cursor: project_lifecycle.take_over(cursor, change.holdings)
+            lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.holdings)
         )
-        await self._let_go(gone)
+        await self._remove_stores(gone)
 
     @property
     def condition(self) -> Condition:
@@ -208,15 +218,15 @@ class PostgresLibrary(TableLibrary):
     async def on_change(self, hear: Callable[[], None]) -> bool:
         def heard(store: int | None) -> None:
             if store is None:
-                self._indexes.note_news()
+                self._indexes.note_library_change()
             hear()
 
         self._database.listen(heard)
         return True
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Waits until all indexes are made that stores are to have: for those who measure."""
-        await self._indexes.settled()
+        await self._indexes.wait_until_settled()
 
     async def close(self) -> None:
         self._stores.clear()
@@ -224,12 +234,12 @@ class PostgresLibrary(TableLibrary):
         await self._database.close()
 
     async def _read(self, question: Work[T]) -> T:
-        return await self._database.read(self._noting_version(question))
+        return await self._database.read(self._wrap_work(question))
 
     async def _write(self, work: Work[T]) -> T:
-        return await self._database.write(self._noting_version(work))
+        return await self._database.write(self._wrap_work(work))
 
-    def _noting_version(self, work: Work[T]) -> Work[T]:
+    def _wrap_work(self, work: Work[T]) -> Work[T]:
         def noting(cursor: Cursor) -> T:
             major, minor = divmod(cursor.server_version, 10_000)
             self._version = f"{major}.{minor}"
@@ -237,16 +247,18 @@ class PostgresLibrary(TableLibrary):
 
         return noting
 
-    async def _named(self, name: str) -> catalog.Shelved:
+    async def _find_project(self, name: str) -> catalog.StoredProject:
         _check_name(name)
-        return await self._read(lambda cursor: catalog.named(cursor, name))
+        return await self._read(lambda cursor: catalog.find_project(cursor, name))
 
-    async def _own_store(self, name: LiteralString) -> PostgresStore:
+    async def _open_own_store(self, name: LiteralString) -> PostgresStore:
         if name not in self._own:
-            self._own[name] = await self._read(lambda cursor: catalog.own_store(cursor, name))
-        return self._store(self._own[name], name)
+            self._own[name] = await self._read(
+                lambda cursor: catalog.read_store_number(cursor, name)
+            )
+        return self._open_store(self._own[name], name)
 
-    def _store(self, number: int, title: str) -> PostgresStore:
+    def _open_store(self, number: int, title: str) -> PostgresStore:
         key = number, title
         if key not in self._stores:
             self._stores[key] = PostgresStore(
@@ -259,17 +271,17 @@ class PostgresLibrary(TableLibrary):
             )
         return self._stores[key]
 
-    async def _let_go(self, gone: Sequence[int]) -> None:
+    async def _remove_stores(self, gone: Sequence[int]) -> None:
         """With all their rows: a command that has deleted a project may end right after."""
         self._stores = {key: store for key, store in self._stores.items() if key[0] not in gone}
         for store in gone:
-            self._indexes.note_gone(store)
-        await self._indexes.removed()
+            self._indexes.note_deleted(store)
+        await self._indexes.wait_until_removed()
 
     answers: ClassVar[CatalogAnswers] = {
         questions.ListProjects: _list_projects,
         questions.GetProject: _get_project,
-        questions.ListSilences: _list_silences,
+        questions.ListOffPeriods: _list_off_periods,
         questions.FindWorkspaceProject: _find_workspace_project,
         questions.ListWorkspaces: _list_workspaces,
         questions.GetNote: _get_note,
@@ -278,7 +290,7 @@ class PostgresLibrary(TableLibrary):
         questions.ListUsage: _list_usage,
         questions.ListTokens: _list_tokens,
         questions.HasToken: _has_token,
-        questions.ReadHoldings: _read_holdings,
+        questions.ReadCatalogData: _read_catalog_data,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,
@@ -292,11 +304,11 @@ class PostgresLibrary(TableLibrary):
         questions.AddUsage: _add_usage,
         questions.RegisterToken: _register_token,
         questions.RevokeToken: _revoke_token,
-        questions.ReplaceHoldings: _replace_holdings,
+        questions.ReplaceCatalogData: _replace_catalog_data,
     }
 
 
 def _check_name(name: str) -> None:
     """No project has a name that cannot be stored."""
     if not is_storable(name):
-        raise no_such(name)
+        raise build_not_found(name)

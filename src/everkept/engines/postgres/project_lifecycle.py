@@ -15,47 +15,47 @@ from typing import Any, LiteralString
 
 import psycopg.errors
 
-from everkept.core.answers import PASSING, Holdings
-from everkept.core.projects import Project, Status, Switching
-from everkept.core.text import digest
+from everkept.core.answers import LEASE_PREFIX, CatalogData
+from everkept.core.projects import OffHistory, Project, Status
+from everkept.core.text import compute_digest
 from everkept.engines.postgres import catalog
 from everkept.engines.postgres.catalog import (
-    PROJECT,
-    SWITCHING,
-    Shelved,
-    check,
-    of_workspace,
-    shelved,
-    switching_from,
-    switching_row,
-    tell,
-    tell_all,
+    PROJECT_COLUMNS,
+    SWITCHING_COLUMNS,
+    StoredProject,
+    check_texts,
+    decode_project,
+    decode_switching,
+    encode_switching,
+    find_workspace_project,
+    note_library_change,
+    note_store_change,
 )
 from everkept.engines.postgres.connection import Connection
 from everkept.engines.postgres.statements import Cursor
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
 from everkept.values import replace
 
-MANY = 100_000  # records, links and changes; up to here they go at once
+MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here they go at once
 
 
-def give_up(cursor: Cursor, stores: Sequence[int]) -> None:
+def drop_stores(cursor: Cursor, stores: Sequence[int]) -> None:
     """Nobody sees these any more, nor the projects that they belong to."""
     numbers = list(stores)
     cursor.execute("DELETE FROM projects WHERE store = ANY(%s::int[])", (numbers,))
     cursor.execute(
         "DELETE FROM stores WHERE number = ANY(%(numbers)s::int[]) AND "
         "(SELECT sum(ages + seq) FROM stores WHERE number = ANY(%(numbers)s::int[])) <= %(many)s",
-        {"numbers": numbers, "many": MANY},
+        {"numbers": numbers, "many": MAX_DIRECT_ROWS},
     )
     cursor.execute("UPDATE stores SET name = NULL WHERE number = ANY(%s::int[])", (numbers,))
 
 
-def are_left(cursor: Cursor) -> bool:
+def has_leftovers(cursor: Cursor) -> bool:
     return cursor.execute("SELECT FROM stores WHERE name IS NULL LIMIT 1").fetchone() is not None
 
 
-def remove(connection: Connection) -> None:
+def remove_leftovers(connection: Connection) -> None:
     """What another removes just now is left to it."""
     connection.execute(
         "DELETE FROM stores WHERE number IN "
@@ -63,11 +63,11 @@ def remove(connection: Connection) -> None:
     )
 
 
-ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
-NAME_IS_UNIQUE = "projects_name"
+MAX_ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
+NAME_CONSTRAINT = "projects_name"
 
 
-def make(cursor: Cursor, project: Project) -> None:
+def create_project(cursor: Cursor, project: Project) -> None:
     try:
         made = cursor.execute(
             "WITH shelf AS (INSERT INTO stores(name, title) VALUES (%(id)s, %(name)s) "
@@ -82,13 +82,13 @@ def make(cursor: Cursor, project: Project) -> None:
             },
         )
     except psycopg.errors.UniqueViolation as error:
-        raise _taken(project, error) from error
+        raise _build_name_conflict(project, error) from error
     [(store,)] = made
-    tell(cursor, store)
+    note_store_change(cursor, store)
 
 
 def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
-    project, store = _held(cursor, name)
+    project, store = _lock_project(cursor, name)
     if project.status == status:
         state = "already archived" if status == "archived" else "not archived"
         raise Conflict(f'Project "{name}" is {state}.', project=name)
@@ -98,75 +98,75 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     cursor.execute(
         "UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store)
     )
-    tell(cursor, store)
+    note_store_change(cursor, store)
     return replace(project, status=status, updated_at=at)
 
 
-def discard(cursor: Cursor, name: str, at: int) -> int:
+def delete_project(cursor: Cursor, name: str, at: int) -> int:
     """With all its records; gives the number of its store."""
-    project, store = _held(cursor, name)
+    project, store = _lock_project(cursor, name)
     cursor.execute(
         "UPDATE switching SET deleted_at = %(at)s, folders = "
         "ARRAY(SELECT path FROM workspaces WHERE project = %(id)s ORDER BY path) "
         "WHERE project = %(id)s",
         {"at": at, "id": project.id},
     )
-    give_up(cursor, [store])
-    tell_all(cursor)  # the store is no more, and of its rows some may be left
+    drop_stores(cursor, [store])
+    note_library_change(cursor)  # the store is no more, and of its rows some may be left
     return store
 
 
-def switch(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
-    project, store = _held(cursor, name)
-    before = _switching_of(cursor, project.id)
-    after = before.switched(off=off, at=at)
+def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
+    project, store = _lock_project(cursor, name)
+    before = _read_switching(cursor, project.id)
+    after = before.with_switch(off=off, at=at)
     if after != before:
         cursor.execute(
-            f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s) "
-            f"ON CONFLICT (project) DO UPDATE SET ({SWITCHING}) = "
+            f"INSERT INTO switching(project, {SWITCHING_COLUMNS}) VALUES (%s, %s, %s, %s, %s) "
+            f"ON CONFLICT (project) DO UPDATE SET ({SWITCHING_COLUMNS}) = "
             "(excluded.since, excluded.until, excluded.folders, excluded.deleted_at)",
-            (project.id, *switching_row(after)),
+            (project.id, *encode_switching(after)),
         )
         cursor.execute(
             "UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id)
         )
-        tell(cursor, store)
+        note_store_change(cursor, store)
     return replace(project, off_since=after.off_since)
 
 
-def assign(cursor: Cursor, path: str, project: Project) -> Project:
+def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
     held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
     if held.fetchone() is None:
         raise NotFound("project", project.name, hint="It was deleted meanwhile.")
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         cursor.execute(
             "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            (digest(path), path, project.id),
+            (compute_digest(path), path, project.id),
         )
-        if (found := of_workspace(cursor, path)) is not None:
+        if (found := find_workspace_project(cursor, path)) is not None:
             break
     else:
         raise StoreBusy("Others keep giving the folder to projects that go.", hint="Try again.")
-    tell_all(cursor)
+    note_library_change(cursor)
     return found
 
 
-def _held(cursor: Cursor, name: str) -> Shelved:
+def _lock_project(cursor: Cursor, name: str) -> StoredProject:
     held = cursor.execute(
-        f"SELECT {PROJECT}, store FROM projects WHERE name = %s FOR UPDATE", (name,)
+        f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE name = %s FOR UPDATE", (name,)
     )
-    return shelved(held.fetchone(), name)
+    return decode_project(held.fetchone(), name)
 
 
-def _switching_of(cursor: Cursor, project_id: str) -> Switching:
+def _read_switching(cursor: Cursor, project_id: str) -> OffHistory:
     row = cursor.execute(
-        f"SELECT {SWITCHING} FROM switching WHERE project = %s", (project_id,)
+        f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project_id,)
     ).fetchone()
-    return Switching() if row is None else switching_from(*row)
+    return OffHistory() if row is None else decode_switching(*row)
 
 
-def _taken(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
-    if error.diag.constraint_name == NAME_IS_UNIQUE:
+def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
+    if error.diag.constraint_name == NAME_CONSTRAINT:
         return Conflict(
             f'There is a project "{project.name}" already.',
             hint="list_projects with status `all` shows it; switch_project selects it.",
@@ -178,68 +178,72 @@ def _taken(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
     )
 
 
-_ARRAYS: LiteralString = (
+_PROJECT_ARRAYS: LiteralString = (
     "unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], "
     "%s::bigint[]) AS new(id, name, description, status, created_at, updated_at, off_since)"
 )
 
 
-def holdings(cursor: Cursor) -> Holdings:
-    kept = catalog.notes(cursor, "")
-    switches = cursor.ask(f"SELECT project, {SWITCHING} FROM switching")
+def read_catalog_data(cursor: Cursor) -> CatalogData:
+    kept = catalog.list_notes(cursor, "")
+    switches = cursor.ask(f"SELECT project, {SWITCHING_COLUMNS} FROM switching")
     folders = cursor.ask("SELECT path, project FROM workspaces")
-    switching = {project: switching_from(*row) for project, *row in switches}
-    return Holdings(
+    switching = {project: decode_switching(*row) for project, *row in switches}
+    return CatalogData(
         workspaces=dict(folders.fetchall()),
         switching=switching,
-        projects=catalog.projects(cursor),
-        notes={key: value for key, value in kept.items() if not key.startswith(PASSING)},
-        tokens=catalog.tokens(cursor),
+        projects=catalog.list_projects(cursor),
+        notes={key: value for key, value in kept.items() if not key.startswith(LEASE_PREFIX)},
+        tokens=catalog.list_tokens(cursor),
     )
 
 
-def check_holdings(holdings: Holdings) -> None:
+def check_catalog_data(holdings: CatalogData) -> None:
     """Raises InvalidInput for what no library could hold."""
     for trait in ("id", "name"):
         counts = Counter(str(getattr(project, trait)) for project in holdings.projects)
         if twice := next((value for value, count in counts.items() if count > 1), None):
             raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
-    check(*(text for each in holdings.projects for text in (each.id, each.name, each.description)))
-    check(*chain.from_iterable(holdings.workspaces.items()))
-    check(*chain.from_iterable(holdings.notes.items()))
-    check(*(text for each in holdings.switching.values() for text in each.folders))
-    check(*(text for each, secret in holdings.tokens for text in (each.id, each.label, secret)))
+    check_texts(
+        *(text for each in holdings.projects for text in (each.id, each.name, each.description))
+    )
+    check_texts(*chain.from_iterable(holdings.workspaces.items()))
+    check_texts(*chain.from_iterable(holdings.notes.items()))
+    check_texts(*(text for each in holdings.switching.values() for text in each.folders))
+    check_texts(
+        *(text for each, secret in holdings.tokens for text in (each.id, each.label, secret))
+    )
 
 
-def take_over(cursor: Cursor, holdings: Holdings) -> list[int]:
+def replace_catalog_data(cursor: Cursor, holdings: CatalogData) -> list[int]:
     """Gives the numbers of the stores that are gone."""
     # The projects first, as whoever changes one does.
     cursor.execute("LOCK TABLE projects, workspaces, switching, notes, tokens IN EXCLUSIVE MODE")
-    gone = _give_up_others(cursor, [project.id for project in holdings.projects])
+    gone = _drop_other_stores(cursor, [project.id for project in holdings.projects])
     try:
-        _place_projects(cursor, holdings)
+        _write_projects(cursor, holdings)
     except psycopg.errors.UniqueViolation as error:
         raise Conflict(
             "A project has an id that belongs to another store.", hint="Give it another one."
         ) from error
-    _place_the_rest(cursor, holdings)
-    tell_all(cursor)
+    _write_rest(cursor, holdings)
+    note_library_change(cursor)
     return gone
 
 
-def _give_up_others(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
+def _drop_other_stores(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
     others = cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
     gone = [store for (store,) in others]
-    give_up(cursor, gone)
+    drop_stores(cursor, gone)
     return gone
 
 
-def _place_projects(cursor: Cursor, holdings: Holdings) -> None:
-    columns = _columns(map(_row, holdings.projects, _off_since(holdings)), 7)
+def _write_projects(cursor: Cursor, holdings: CatalogData) -> None:
+    columns = _transpose(map(_encode_project, holdings.projects, _list_off_since(holdings)), 7)
     cursor.execute(
         "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
         "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
-        f"FROM {_ARRAYS} WHERE projects.id = new.id",
+        f"FROM {_PROJECT_ARRAYS} WHERE projects.id = new.id",
         columns,
     )
     cursor.execute(
@@ -249,59 +253,61 @@ def _place_projects(cursor: Cursor, holdings: Holdings) -> None:
     )
     cursor.execute(
         "WITH shelves AS (INSERT INTO stores(name, title, is_closed) "
-        f"SELECT id, name, status = 'archived' FROM {_ARRAYS} "
+        f"SELECT id, name, status = 'archived' FROM {_PROJECT_ARRAYS} "
         "WHERE NOT EXISTS (SELECT FROM projects WHERE projects.id = new.id) "
         "RETURNING number, name) "
         "INSERT INTO projects SELECT new.*, shelves.number "
-        f"FROM {_ARRAYS} JOIN shelves ON shelves.name = new.id",
+        f"FROM {_PROJECT_ARRAYS} JOIN shelves ON shelves.name = new.id",
         [*columns, *columns],
     )
 
 
-def _place_the_rest(cursor: Cursor, holdings: Holdings) -> None:
+def _write_rest(cursor: Cursor, holdings: CatalogData) -> None:
     cursor.execute("DELETE FROM workspaces")
     cursor.execute(
         "INSERT INTO workspaces(key, path, project) "
         "SELECT new.* FROM unnest(%s::text[], %s::text[], %s::text[]) AS new(key, path, project) "
         "JOIN projects ON projects.id = new.project",
-        _columns([(digest(path), path, each) for path, each in holdings.workspaces.items()], 3),
+        _transpose(
+            [(compute_digest(path), path, each) for path, each in holdings.workspaces.items()], 3
+        ),
     )
     cursor.execute("DELETE FROM switching")
     for project, each in holdings.switching.items():
         cursor.ask(
-            f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s)",
-            (project, *switching_row(each)),
+            f"INSERT INTO switching(project, {SWITCHING_COLUMNS}) VALUES (%s, %s, %s, %s, %s)",
+            (project, *encode_switching(each)),
         )
-    cursor.execute("DELETE FROM notes WHERE NOT key ^@ %s", (PASSING,))
+    cursor.execute("DELETE FROM notes WHERE NOT key ^@ %s", (LEASE_PREFIX,))
     cursor.execute(
         "INSERT INTO notes(digest, key, value) SELECT * "
         "FROM unnest(%s::text[], %s::text[], %s::text[])",
-        _columns(
+        _transpose(
             [
-                (digest(key), key, value)
+                (compute_digest(key), key, value)
                 for key, value in holdings.notes.items()
-                if not key.startswith(PASSING)
+                if not key.startswith(LEASE_PREFIX)
             ],
             3,
         ),
     )
     cursor.execute("DELETE FROM tokens")
     for token, secret_hash in holdings.tokens:
-        catalog.add_token(cursor, token, secret_hash)
+        catalog.register_token(cursor, token, secret_hash)
 
 
-def _columns(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
+def _transpose(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
     """For `unnest`, which takes an array for each column."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return turned or [[] for _ in range(count)]
 
 
-def _row(project: Project, off_since: int | None) -> tuple[Any, ...]:
+def _encode_project(project: Project, off_since: int | None) -> tuple[Any, ...]:
     told = (project.id, project.name, project.description, project.status)
     return *told, project.created_at, project.updated_at, off_since
 
 
-def _off_since(holdings: Holdings) -> list[int | None]:
+def _list_off_since(holdings: CatalogData) -> list[int | None]:
     """It is the switching that says it."""
     found = [holdings.switching.get(project.id) for project in holdings.projects]
     return [switching.off_since if switching else None for switching in found]

@@ -7,31 +7,31 @@ from itertools import product
 from typing import Any
 
 from everkept.core import store as questions
-from everkept.core.answers import Sources, Subgraph, assemble, cut, other_ends
-from everkept.core.ports import Access, Direction, Order, Seen, Tally
-from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Where
+from everkept.core.answers import Sources, Subgraph, apply_limit, assemble, list_other_ends
+from everkept.core.ports import AccessCount, Direction, Order, RecordTally, ScanPosition
+from everkept.core.records import Change, Edit, Match, Record, RecordFilter, RecordLink, Ref
 from everkept.core.store import CountSources, FindLinks, ReadChanges, ReadHistory, WalkLinks
 from everkept.engines.postgres.rows import (
     LINK_COLUMNS,
     RECORD_COLUMNS,
     Conditions,
-    condition,
-    conditions,
-    edit_from,
-    given,
-    kept,
-    kept_all,
-    link_from,
-    record_from,
+    build_filter,
+    decode_edit,
+    decode_link,
+    decode_record,
+    escape_text,
+    escape_texts,
+    format_filter,
+    unescape_text,
 )
-from everkept.engines.postgres.schema import PREFIX, VECTOR_INDEXES
-from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS, VECTOR_INDEX_PREFIX
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.values import replace
 
 # By name: the beginning is what an index has, and the rest sorts those few that share it.
-_NAME = f"left(r.name_key, {PREFIX})"
-_SORTING = {
-    "name": f"{_NAME}, r.name_key, r.variant, r.age",
+_NAME_PREFIX = f"left(r.name_key, {INDEX_PREFIX_CHARACTERS})"
+_ORDER_BY = {
+    "name": f"{_NAME_PREFIX}, r.name_key, r.variant, r.age",
     "age": "r.age",
     "newest": "r.age DESC",
 }
@@ -41,8 +41,8 @@ SIDES: dict[Direction, tuple[str, ...]] = {
     "both": ("source", "target"),
 }
 SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"  # at the end of a word its lower case is another one
-LAST_CASED = 0x1F000  # no script beyond has two cases
-MOST_PARTS = 16  # of a question that is asked in parts
+MAX_CASED_CODE = 0x1F000  # no script beyond has two cases
+MAX_PARTS = 16  # of a question that is asked in parts
 _IN_ORDER = "JOIN unnest(%s::text[]) WITH ORDINALITY AS w(id, number) ON w.id = {0}.id"
 
 
@@ -54,13 +54,13 @@ def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> l
         cursor,
         f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} "
         f"WHERE r.store = %s{live} ORDER BY w.number",
-        kept_all(question.ids),
+        escape_texts(question.ids),
         store,
     )
-    return [record_from(row) for row in rows]
+    return [decode_record(row) for row in rows]
 
 
-def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[Link]:
+def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[RecordLink]:
     if not question.ids:
         return []
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
@@ -68,81 +68,89 @@ def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} "
         f"WHERE l.store = %s{live} ORDER BY w.number",
-        kept_all(question.ids),
+        escape_texts(question.ids),
         store,
     )
-    return [link_from(row) for row in rows]
+    return [decode_link(row) for row in rows]
 
 
 def scan(cursor: Cursor, store: int, question: questions.ScanRecords) -> list[Record]:
     where, order, after = question.where, question.order, question.after
-    wheres = [where] if order == "name" or most(question.limit) is None else _parts(where)
+    wheres = (
+        [where] if order == "name" or to_limit(question.limit) is None else _split_filter(where)
+    )
     if len(wheres) == 1:
-        wanted = _behind(store, where, order, after)
+        wanted = _build_page_filter(store, where, order, after)
         source, values = f"records r WHERE {wanted.sql}", wanted.values
     else:
-        source, values = _by_parts(store, wheres, order, after, question.limit)
+        source, values = _build_union(store, wheres, order, after, question.limit)
     rows = ask_last(
         cursor,
-        f"SELECT {RECORD_COLUMNS} FROM {source} ORDER BY {_SORTING[order]} LIMIT %s",
+        f"SELECT {RECORD_COLUMNS} FROM {source} ORDER BY {_ORDER_BY[order]} LIMIT %s",
         *values,
-        most(question.limit),
+        to_limit(question.limit),
     )
-    return [record_from(row) for row in rows]
+    return [decode_record(row) for row in rows]
 
 
-def _parts(where: Where) -> list[Where]:
+def _split_filter(where: RecordFilter) -> list[RecordFilter]:
     """One for each kind in each scope: an index gives each in its order, but all of them only to
     who sorts them."""
     kinds = [(kind,) for kind in dict.fromkeys(where.kinds)] or [()]
     scopes = [(scope,) for scope in dict.fromkeys(where.scopes)] if where.kinds else []
     parts = list(product(kinds, scopes or [where.scopes]))
-    if len(parts) > MOST_PARTS:
+    if len(parts) > MAX_PARTS:
         return [where]
     return [replace(where, kinds=kind, scopes=scope) for kind, scope in parts]
 
 
-def _by_parts(
-    store: int, wheres: Sequence[Where], order: Order, after: Seen | None, limit: int | None
+def _build_union(
+    store: int,
+    wheres: Sequence[RecordFilter],
+    order: Order,
+    after: ScanPosition | None,
+    limit: int | None,
 ) -> tuple[str, list[Any]]:
-    wanted = [_behind(store, where, order, after) for where in wheres]
+    wanted = [_build_page_filter(store, where, order, after) for where in wheres]
     parts = " UNION ALL ".join(
-        f"(SELECT r.id FROM records r WHERE {each.sql} ORDER BY {_SORTING[order]} LIMIT %s)"
+        f"(SELECT r.id FROM records r WHERE {each.sql} ORDER BY {_ORDER_BY[order]} LIMIT %s)"
         for each in wanted
     )
-    values = [value for each in wanted for value in (*each.values, most(limit))]
+    values = [value for each in wanted for value in (*each.values, to_limit(limit))]
     return f"({parts}) AS f JOIN records r ON r.store = %s AND r.id = f.id", [*values, store]
 
 
-def _behind(store: int, where: Where, order: Order, after: Seen | None) -> Conditions:
-    wanted = within(store, where)
+def _build_page_filter(
+    store: int, where: RecordFilter, order: Order, after: ScanPosition | None
+) -> Conditions:
+    wanted = build_store_filter(store, where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
         wanted.add(
             f"r.age {behind} (SELECT a.age FROM records a WHERE a.store = %s AND a.id = %s)",
             store,
-            kept(after),
+            escape_text(after),
         )
     elif after is not None:
-        name, variant = map(kept, after)
-        wanted.add(f"{_NAME} >= %s", name[:PREFIX])
+        name, variant = map(escape_text, after)
+        wanted.add(f"{_NAME_PREFIX} >= %s", name[:INDEX_PREFIX_CHARACTERS])
         wanted.add("(r.name_key, r.variant) > (%s, %s)", name, variant)
     if order == "name":
         wanted.add("r.name_key IS NOT NULL")
     return wanted
 
 
-def within(store: int, where: Where) -> Conditions:
+def build_store_filter(store: int, where: RecordFilter) -> Conditions:
     """What `where` says, of one store."""
-    wanted = conditions(where)
+    wanted = build_filter(where)
     wanted.parts.insert(0, "r.store = %s")
     wanted.values.insert(0, store)
     return wanted
 
 
-def containing(cursor: Cursor, store: int, question: questions.MatchText) -> list[Match]:
-    wanted = within(store, replace(question.where, deleted=False))
-    holds, part = _holding(question.text)
+def match_text(cursor: Cursor, store: int, question: questions.MatchText) -> list[Match]:
+    wanted = build_store_filter(store, replace(question.where, deleted=False))
+    holds, part = _build_text_condition(question.text)
     parts = [holds.format(f"r.{name}") for name in ("name", "type", "text")]
     rows = ask_last(
         cursor,
@@ -151,49 +159,49 @@ def containing(cursor: Cursor, store: int, question: questions.MatchText) -> lis
         part,
         *wanted.values,
         *[part] * len(parts),
-        most(question.limit),
+        to_limit(question.limit),
     )
     return [
-        Match(given(record_id), parent and given(parent), 1.0 + named)
+        Match(unescape_text(record_id), parent and unescape_text(parent), 1.0 + named)
         for record_id, parent, named in rows
     ]
 
 
-def _holding(text: str) -> tuple[str, str]:
+def _build_text_condition(text: str) -> tuple[str, str]:
     """A condition on a column that holds a text, whatever its case, and its value.
 
     The columns compare by bytes, so `lower` knows ASCII alone; of other letters the condition
     names both cases itself.
     """
-    wanted = kept(text.lower())
+    wanted = escape_text(text.lower())
     if wanted.isascii():
         for special in "\\%_":
             wanted = wanted.replace(special, f"\\{special}")
         return "lower({0}) LIKE %s", f"%{wanted}%"
-    return "{0} ~ %s", "".join(map(_either_case, wanted))
+    return "{0} ~ %s", "".join(map(_format_either_case, wanted))
 
 
-def _either_case(character: str) -> str:
-    alike = sorted({character, *_capitals().get(character, ())})
+def _format_either_case(character: str) -> str:
+    alike = sorted({character, *_map_capitals().get(character, ())})
     written = "".join(f"\\U{ord(case):08x}" for case in alike)
     return f"[{written}]"
 
 
 @cache
-def _capitals() -> Mapping[str, Sequence[str]]:
+def _map_capitals() -> Mapping[str, Sequence[str]]:
     """Of each letter that has them: there may be several, and other letters may look like them."""
     found: dict[str, list[str]] = {FINAL_SIGMA: [SIGMA]}
-    for character in map(chr, range(LAST_CASED)):
+    for character in map(chr, range(MAX_CASED_CODE)):
         lower = character.lower()
         if len(lower) == 1 and lower != character:
             found.setdefault(lower, []).append(character)
     return found
 
 
-def links(cursor: Cursor, store: int, question: questions.FindLinks) -> list[Link]:
+def list_links(cursor: Cursor, store: int, question: questions.FindLinks) -> list[RecordLink]:
     if not question.ids:
         return []
-    wanted, sources = kept_all(question.ids), question.sources
+    wanted, sources = escape_texts(question.ids), question.sources
     # A look into the index for each side: with OR, all links would be read.
     found = " UNION ".join(
         f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) "
@@ -210,37 +218,37 @@ def links(cursor: Cursor, store: int, question: questions.FindLinks) -> list[Lin
         f"{f' WHERE true{kinds}' if sources else ''} ORDER BY l.created_at, l.age LIMIT %s",
         *[value for _ in SIDES[question.direction] for value in (store, wanted)],
         store,
-        *([kept_all(sources)] if sources else []),
-        most(question.limit),
+        *([escape_texts(sources)] if sources else []),
+        to_limit(question.limit),
     )
-    return [link_from(row) for row in rows]
+    return [decode_link(row) for row in rows]
 
 
-def subgraph(cursor: Cursor, store: int, question: questions.ReadSubgraph) -> Subgraph:
+def read_subgraph(cursor: Cursor, store: int, question: questions.ReadSubgraph) -> Subgraph:
     wanted, kind = question.wanted, question.wanted.kind
     if wanted.ids is None:
-        where = Where(kinds=(kind,))
-        some = questions.ScanRecords(where, wanted.order, wanted.after, wanted.looked_for)
+        where = RecordFilter(kinds=(kind,))
+        some = questions.ScanRecords(where, wanted.order, wanted.after, wanted.row_limit)
         records = scan(cursor, store, some)
     else:
         found = get_records(cursor, store, questions.GetRecords(wanted.ids))
         records = [record for record in found if record.kind == kind]
-    records, has_more = cut(wanted, records)
+    records, has_more = apply_limit(wanted, records)
     ids = tuple(record.id for record in records)
     if not ids:
         return Subgraph([], [], has_more)
-    of_them = Where(kinds=(wanted.leaf_kind,), parents=ids)
+    of_them = RecordFilter(kinds=(wanted.leaf_kind,), parents=ids)
     children = scan(cursor, store, questions.ScanRecords(of_them))
-    found_links = links(cursor, store, questions.FindLinks(ids, wanted.direction, (kind,)))
-    ends = get_records(cursor, store, questions.GetRecords(other_ends(records, found_links)))
+    found_links = list_links(cursor, store, questions.FindLinks(ids, wanted.direction, (kind,)))
+    ends = get_records(cursor, store, questions.GetRecords(list_other_ends(records, found_links)))
     return assemble(records, children, found_links, ends, has_more=has_more)
 
 
-def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> list[Link]:
+def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> list[RecordLink]:
     state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[
         question.deleted
     ]
-    holds, part = _holding(question.containing)
+    holds, part = _build_text_condition(question.containing)
     rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.store = %s AND {state} "
@@ -248,37 +256,37 @@ def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> lis
         store,
         part,
     )
-    return [link_from(row) for row in rows]
+    return [decode_link(row) for row in rows]
 
 
-_HEADS = "SELECT seq, at, tool, client, undoes FROM changes WHERE store = %s AND "
-_EDITS = (
+_CHANGES_QUERY = "SELECT seq, at, tool, client, undoes FROM changes WHERE store = %s AND "
+_EDITS_QUERY = (
     "SELECT e.seq, e.operation, e.subject, e.item, e.before FROM edits e "
     "WHERE e.store = %s AND e.seq IN ({0}) ORDER BY e.seq, e.position"
 )
 # Edits are numbered from 0.
-_SMALL = (
+_SMALL_CHANGES = (
     "NOT EXISTS (SELECT FROM edits x WHERE x.store = changes.store AND x.seq = changes.seq "
     "AND x.position = %s) AND seq IN (SELECT seq FROM changes WHERE store = %s AND {0})"
 )
 
 
-def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
-    return _with_edits(cursor, store, "seq = %s", seq)[0]
+def read_change(cursor: Cursor, store: int, seq: int) -> Change:
+    return _read_with_edits(cursor, store, "seq = %s", seq)[0]
 
 
-def changes(cursor: Cursor, store: int, question: ReadChanges) -> list[Change]:
+def read_changes(cursor: Cursor, store: int, question: ReadChanges) -> list[Change]:
     order = "DESC" if question.newest_first else "ASC"
     page = f"seq > %s ORDER BY seq {order} LIMIT %s"
     if question.most_edits is None:
-        return _with_edits(cursor, store, page, question.after, most(question.limit))
-    small = f"{_SMALL.format(page)} ORDER BY seq {order}"
-    return _with_edits(
-        cursor, store, small, question.most_edits, store, question.after, most(question.limit)
+        return _read_with_edits(cursor, store, page, question.after, to_limit(question.limit))
+    small = f"{_SMALL_CHANGES.format(page)} ORDER BY seq {order}"
+    return _read_with_edits(
+        cursor, store, small, question.most_edits, store, question.after, to_limit(question.limit)
     )
 
 
-def history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int, Edit]]:
+def read_history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int, Edit]]:
     if not question.refs:
         return []
     rows = ask_last(
@@ -286,23 +294,23 @@ def history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int
         "SELECT seq, operation, subject, item, before FROM edits WHERE store = %s "
         "AND item = ANY(%s::text[]) AND seq > %s ORDER BY seq, position",
         store,
-        kept_all([ref.id for ref in question.refs]),
+        escape_texts([ref.id for ref in question.refs]),
         question.after,
     )
     wanted = set(question.refs)
-    edits = [(seq, edit_from(tuple(edit))) for seq, *edit in rows]
+    edits = [(seq, decode_edit(tuple(edit))) for seq, *edit in rows]
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 
 
-def _with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> list[Change]:
-    heads = ask(cursor, f"{_HEADS} {which}", store, *values)
+def _read_with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> list[Change]:
+    heads = ask(cursor, f"{_CHANGES_QUERY} {which}", store, *values)
     numbers = f"SELECT seq FROM changes WHERE store = %s AND {which}"
-    rows = ask_last(cursor, _EDITS.format(numbers), store, store, *values)
+    rows = ask_last(cursor, _EDITS_QUERY.format(numbers), store, store, *values)
     edits: dict[int, list[Edit]] = defaultdict(list)
     for seq, *edit in rows:
-        edits[seq].append(edit_from(tuple(edit)))
+        edits[seq].append(decode_edit(tuple(edit)))
     return [
-        Change(seq, at, given(tool), given(client), undoes, tuple(edits[seq]))
+        Change(seq, at, unescape_text(tool), unescape_text(client), undoes, tuple(edits[seq]))
         for seq, at, tool, client, undoes in heads
     ]
 
@@ -360,11 +368,11 @@ ORDER BY 1
 """
 
 
-def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[Link]]:
+def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[RecordLink]]:
     hops = question.hops
     if hops.count == 1:  # which a plain question answers sooner
         plain = FindLinks(question.ids, hops.direction, hops.sources, hops.limit)
-        found = links(cursor, store, plain)
+        found = list_links(cursor, store, plain)
         return [found] if found else []
     sides = SIDES[hops.direction]
     rows = ask_last(
@@ -374,36 +382,36 @@ def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[Link]]:
             kinds=_KINDS if hops.sources else "",
             columns=LINK_COLUMNS,
         ),
-        kept_all(question.ids),
+        escape_texts(question.ids),
         *[store] * len(sides),
-        *((store, kept_all(hops.sources)) if hops.sources else ()),
-        most(hops.limit),
-        most(hops.width),
+        *((store, escape_texts(hops.sources)) if hops.sources else ()),
+        to_limit(hops.limit),
+        to_limit(hops.width),
         hops.count,
         store,
     )
-    walked: dict[int, list[Link]] = {}
+    walked: dict[int, list[RecordLink]] = {}
     for hop, *row in rows:
-        walked.setdefault(hop, []).append(link_from(tuple(row)))
+        walked.setdefault(hop, []).append(decode_link(tuple(row)))
     return list(walked.values())
 
 
-def sources_of(cursor: Cursor, store: int, question: CountSources) -> Sources:
-    wanted, values = condition(question.where)
+def count_sources(cursor: Cursor, store: int, question: CountSources) -> Sources:
+    wanted, values = format_filter(question.where)
     statement = _SOURCES.format(columns=LINK_COLUMNS, wanted=wanted)
     counts: dict[str, int] = {}
-    links: list[Link] = []
+    links: list[RecordLink] = []
     for place, *row in ask_last(
-        cursor, statement, store, kept_all(question.ids), *values, most(question.limit)
+        cursor, statement, store, escape_texts(question.ids), *values, to_limit(question.limit)
     ):
         if place:
-            links.append(link_from(tuple(row)))
+            links.append(decode_link(tuple(row)))
         else:
-            counts[given(row[0])] = int(row[1])
+            counts[unescape_text(row[0])] = int(row[1])
     return Sources(counts, links)
 
 
-def _bytes(*tables: str) -> str:
+def _format_size_sum(*tables: str) -> str:
     return " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
 
 
@@ -418,13 +426,14 @@ SELECT w.value FROM found CROSS JOIN LATERAL (
     SELECT DISTINCT r.{3} AS value FROM records r WHERE {1} AND {0} = found.value) w
 WHERE length(found.value) = {2}
 """
-_COUNTED = "SELECT a.record, a.count, a.last_at FROM accesses a "
+_ACCESSES_QUERY = "SELECT a.record, a.count, a.last_at FROM accesses a "
 # An index over the vectors of one store is its own. How many vectors there are is not known
 # exactly, and not at all before the server has looked at them.
 _SIZE = f"""
-SELECT (({_bytes("records", "links", "accesses")}) * s.ages / greatest(a.ages, 1)
-    + ({_bytes("changes", "edits")}) * s.seq / greatest(a.seq, 1)
-    + ({_bytes("vectors")} - n.every) * v.own / greatest(v.own, v.every, 1) + n.own)::bigint
+SELECT (({_format_size_sum("records", "links", "accesses")}) * s.ages / greatest(a.ages, 1)
+    + ({_format_size_sum("changes", "edits")}) * s.seq / greatest(a.seq, 1)
+    + ({_format_size_sum("vectors")} - n.every) * v.own / greatest(v.own, v.every, 1)
+    + n.own)::bigint
 FROM stores s CROSS JOIN (SELECT sum(ages) AS ages, sum(seq) AS seq FROM stores) a
 CROSS JOIN LATERAL (SELECT
     (SELECT count(*) FROM vectors v WHERE v.store = s.number) AS own,
@@ -439,7 +448,7 @@ WHERE s.number = %s
 """
 
 
-def count(cursor: Cursor, store: int, _: questions.CountLive) -> dict[str, int]:
+def count_live(cursor: Cursor, store: int, _: questions.CountLive) -> dict[str, int]:
     rows = ask_last(
         cursor,
         "SELECT kind, count(*) FROM records WHERE store = %s AND deleted_at IS NULL GROUP BY kind "
@@ -447,39 +456,41 @@ def count(cursor: Cursor, store: int, _: questions.CountLive) -> dict[str, int]:
         store,
         store,
     )
-    return {"link" if kind is None else given(kind): many for kind, many in rows}
+    return {"link" if kind is None else unescape_text(kind): many for kind, many in rows}
 
 
-def how_many(cursor: Cursor, store: int, question: questions.CountRecords) -> int:
-    wanted = within(store, question.where)
+def count_records(cursor: Cursor, store: int, question: questions.CountRecords) -> int:
+    wanted = build_store_filter(store, question.where)
     rows = ask_last(cursor, f"SELECT count(*) FROM records r WHERE {wanted.sql}", *wanted.values)
     return rows.fetchall()[0][0]
 
 
-def tally(cursor: Cursor, store: int, question: questions.TallyRecords) -> list[Tally]:
+def tally(cursor: Cursor, store: int, question: questions.TallyRecords) -> list[RecordTally]:
     rows = ask_last(
         cursor,
         "SELECT kind, scope, type, deleted_at IS NOT NULL, count(*) FROM records "
         "WHERE store = %s AND kind = ANY(%s::text[]) GROUP BY 1, 2, 3, 4",
         store,
-        kept_all(question.kinds),
+        escape_texts(question.kinds),
     )
     return [
-        Tally(given(kind), given(scope), _text(record_type), is_deleted, many)
+        RecordTally(
+            unescape_text(kind), unescape_text(scope), _decode_text(record_type), is_deleted, many
+        )
         for kind, scope, record_type, is_deleted, many in rows
     ]
 
 
-def scopes(cursor: Cursor, store: int, question: questions.ListScopes) -> list[str]:
+def list_scopes(cursor: Cursor, store: int, question: questions.ListScopes) -> list[str]:
     live = "r.store = %s AND r.kind = %s AND r.deleted_at IS NULL"
-    values = store, kept(question.kind)
-    rows = ask_last(cursor, _distinct("scope", live), *values, *values, *values)
-    return sorted([given(value) for (value,) in rows])
+    values = store, escape_text(question.kind)
+    rows = ask_last(cursor, _build_distinct_query("scope", live), *values, *values, *values)
+    return sorted([unescape_text(value) for (value,) in rows])
 
 
-def authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
+def list_authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
     """Those of each store."""
-    distinct = _distinct(
+    distinct = _build_distinct_query(
         "author", "r.store = s.number AND r.author IS NOT NULL AND r.deleted_at IS NULL"
     )
     rows = ask_last(
@@ -490,13 +501,15 @@ def authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
     )
     found: dict[int, list[str]] = {store: [] for store in stores}
     for store, author in rows:
-        found[store].append(given(author))
+        found[store].append(unescape_text(author))
     return {store: sorted(names) for store, names in found.items()}
 
 
-def _distinct(column: str, condition: str) -> str:
+def _build_distinct_query(column: str, condition: str) -> str:
     """Of long values the index has the beginning; who share one are looked at."""
-    return _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
+    return _DISTINCT.format(
+        f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})", condition, INDEX_PREFIX_CHARACTERS, column
+    )
 
 
 def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) -> None:
@@ -509,47 +522,55 @@ def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) ->
         "ON CONFLICT (store, record) DO UPDATE SET count = a.count + excluded.count, "
         "last_at = greatest(a.last_at, excluded.last_at)",
         upkeep.at,
-        [kept(record_id) for record_id in upkeep.counts],
+        [escape_text(record_id) for record_id in upkeep.counts],
         list(upkeep.counts.values()),
         store,
     )
 
 
-def accesses(cursor: Cursor, store: int, question: questions.GetAccesses) -> dict[str, Access]:
+def get_accesses(
+    cursor: Cursor, store: int, question: questions.GetAccesses
+) -> dict[str, AccessCount]:
     if not question.ids:
         return {}
     rows = ask_last(
         cursor,
-        f"{_COUNTED} WHERE a.store = %s AND a.record = ANY(%s)",
+        f"{_ACCESSES_QUERY} WHERE a.store = %s AND a.record = ANY(%s)",
         store,
-        kept_all(question.ids),
+        escape_texts(question.ids),
     )
-    return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
+    return {
+        unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows
+    }
 
 
-def most_accessed(
+def list_most_accessed(
     cursor: Cursor, store: int, question: questions.ListMostAccessed
-) -> dict[str, Access]:
+) -> dict[str, AccessCount]:
     rows = ask_last(
         cursor,
-        f"{_COUNTED} JOIN records r ON r.store = a.store AND r.id = a.record "
+        f"{_ACCESSES_QUERY} JOIN records r ON r.store = a.store AND r.id = a.record "
         "WHERE a.store = %s AND r.deleted_at IS NULL "
         "ORDER BY a.count DESC, a.last_at DESC, a.record LIMIT %s",
         store,
-        most(question.limit),
+        to_limit(question.limit),
     )
-    return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
+    return {
+        unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows
+    }
 
 
-def size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
+def measure_size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
     """The store's share of what the tables of all take.
 
     By what ever came into it, which is known: counting its rows would take long. Its vectors are
     counted: they take the most, and not every store has any.
     """
-    rows = ask_last(cursor, _SIZE, f"{VECTOR_INDEXES}{store}_", VECTOR_INDEXES, store).fetchall()
+    rows = ask_last(
+        cursor, _SIZE, f"{VECTOR_INDEX_PREFIX}{store}_", VECTOR_INDEX_PREFIX, store
+    ).fetchall()
     return rows[0][0] if rows else 0
 
 
-def _text(value: str | None) -> str | None:
-    return None if value is None else given(value)
+def _decode_text(value: str | None) -> str | None:
+    return None if value is None else unescape_text(value)

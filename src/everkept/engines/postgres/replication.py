@@ -3,40 +3,45 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from everkept.core.answers import Stock
-from everkept.core.records import Link, Record
-from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
-from everkept.engines.postgres.indexes import Growth
-from everkept.engines.postgres.purge import Losses, erase
-from everkept.engines.postgres.rows import kept, kept_all
+from everkept.core.answers import StorePage
+from everkept.core.records import Record, RecordLink
+from everkept.engines.commit_plan import (
+    assign_ages,
+    check_references,
+    is_vector_outdated,
+    list_record_ids,
+)
+from everkept.engines.postgres.indexes import StoreGrowth
+from everkept.engines.postgres.purge import TableLosses, erase
+from everkept.engines.postgres.rows import escape_text, escape_texts
 from everkept.engines.postgres.statements import Cursor, ask
 from everkept.engines.postgres.vectors import forget_vectors, put_vectors
 from everkept.engines.postgres.writes import (
-    LINKS,
-    RECORDS,
-    Belongings,
-    State,
+    LINKS_QUERY,
+    RECORDS_QUERY,
+    PurgeSet,
     StorePlace,
-    aged_link,
-    aged_record,
-    belongings,
-    changed_columns,
-    found_state,
+    StoreState,
+    advance_state,
+    ask_store_lock,
+    build_link_columns,
+    build_record_columns,
+    compute_words,
+    decode_aged_link,
+    decode_aged_record,
+    decode_state,
+    diff_columns,
+    encode_rows,
     insert,
-    link_columns,
-    listed,
-    log,
-    new_words,
-    record_columns,
-    take,
+    log_changes,
+    read_purge_set,
     update,
-    written,
 )
-from everkept.engines.stored_text import Shift
+from everkept.engines.stored_text import RecordShift
 from everkept.values import Value
 
-_LAST = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"
-_ACCESSES = (
+_LAST_SEQ_QUERY = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"
+_ACCESSES_INSERT = (
     "INSERT INTO accesses (store, record, count, last_at) SELECT %s::integer, n.record, n.count, "
     "n.last_at FROM json_to_recordset(%s::json) AS n(record text, count bigint, last_at bigint) "
     "ORDER BY n.record ON CONFLICT (store, record) "
@@ -44,68 +49,68 @@ _ACCESSES = (
 )
 
 
-class _Restocking(Value, frozen=False):
+class _PageUpdate(Value, frozen=False):
     """What is to be, and what is there of it and stays."""
 
-    stock: Stock
-    state: State
+    stock: StorePage
+    state: StoreState
     records: dict[str, Record]
-    links: dict[str, Link]
+    links: dict[str, RecordLink]
     stays: dict[str, Record]  # these records, what they belong to, and what has a vector
     ages: dict[str, int]  # of all records that are there
-    stays_linked: dict[str, Link]
-    doomed: Belongings
+    stays_linked: dict[str, RecordLink]
+    doomed: PurgeSet
     last: int  # of the log, without what goes
 
     @property
-    def before(self) -> dict[str, Record]:
+    def old_records(self) -> dict[str, Record]:
         """The records that will not be what they are."""
         kept_ones = {i: old for i in self.records if (old := self.stays.get(i)) is not None}
         return {**self.doomed.records, **kept_ones}
 
 
-class Restocked(NamedTuple):
+class AppliedPage(NamedTuple):
     """What became of the store, and the tables that lost something."""
 
-    grown: Growth
+    grown: StoreGrowth
     tables: set[str]
 
 
-def restock(cursor: Cursor, place: StorePlace, stock: Stock) -> Restocked:
+def apply_page(cursor: Cursor, place: StorePlace, stock: StorePage) -> AppliedPage:
     """Raises Conflict."""
     # What is put away is copied too.
-    state = found_state(place, take(cursor, place).fetchone())
+    state = decode_state(place, ask_store_lock(cursor, place).fetchone())
     work = _read(cursor, place.number, state, stock)
     items = (*work.records.values(), *work.links.values())
-    check_belonging(items, work.records.keys() | work.stays.keys())
+    check_references(items, work.records.keys() | work.stays.keys())
     new = [r.ref for r in work.records.values() if r.id not in work.stays]
     new += [x.ref for x in work.links.values() if x.id not in work.stays_linked]
-    fresh, fresh_links = ages_of(new, state.ages)
-    shift = Shift(work.before, work.records, {**work.ages, **fresh})
-    words = new_words(cursor, place.number, shift)
+    fresh, fresh_links = assign_ages(new, state.ages)
+    shift = RecordShift(work.old_records, work.records, {**work.ages, **fresh})
+    words = compute_words(cursor, place.number, shift)
     seq = max([work.last, *(change.seq for change in stock.changes)])
-    losses = Losses()
-    grown = Growth(state.ages, state.ages + len(new))
-    with written(cursor, place, seq=seq, ages=grown.after):
+    losses = TableLosses()
+    grown = StoreGrowth(state.ages, state.ages + len(new))
+    with advance_state(cursor, place, seq=seq, ages=grown.after):
         erase(cursor, place.number, work.doomed, losses)
         _write_records(cursor, place.number, work, fresh, words)
         _write_links(cursor, place.number, work, fresh_links)
         _write_log(cursor, place.number, stock)
-        _write_beside(cursor, place.number, work)
-    return Restocked(grown, losses.tables)
+        _write_side_data(cursor, place.number, work)
+    return AppliedPage(grown, losses.tables)
 
 
-def _read(cursor: Cursor, store: int, state: State, stock: Stock) -> _Restocking:
+def _read(cursor: Cursor, store: int, state: StoreState, stock: StorePage) -> _PageUpdate:
     records = {record.id: record for record in stock.records}
     links = {link.id: link for link in stock.links}
-    wanted = kept_all(records_of(stock))
-    found = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
-    linked = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, kept_all(list(links)))
-    last = ask(cursor, _LAST, store, stock.log_from or 0)
-    doomed = belongings(cursor, store, stock.gone)
-    aged = [aged_record(row) for row in found.fetchall()]
-    there = [aged_link(row)[1] for row in linked.fetchall()]
-    return _Restocking(
+    wanted = escape_texts(list_record_ids(stock))
+    found = ask(cursor, f"{RECORDS_QUERY} r.id = ANY(%s::text[])", store, wanted)
+    linked = ask(cursor, f"{LINKS_QUERY} l.id = ANY(%s::text[])", store, escape_texts(list(links)))
+    last = ask(cursor, _LAST_SEQ_QUERY, store, stock.log_from or 0)
+    doomed = read_purge_set(cursor, store, stock.gone)
+    aged = [decode_aged_record(row) for row in found.fetchall()]
+    there = [decode_aged_link(row)[1] for row in linked.fetchall()]
+    return _PageUpdate(
         stock,
         state,
         records,
@@ -121,7 +126,7 @@ def _read(cursor: Cursor, store: int, state: State, stock: Stock) -> _Restocking
 def _write_records(
     cursor: Cursor,
     store: int,
-    work: _Restocking,
+    work: _PageUpdate,
     fresh: Mapping[str, int],
     words: Mapping[str, str | None],
 ) -> None:
@@ -129,32 +134,32 @@ def _write_records(
     retold: list[str] = []
     for record_id, old in work.stays.items():
         if (new := work.records.get(record_id)) is not None:
-            columns = changed_columns(record_columns(old), record_columns(new))
+            columns = diff_columns(build_record_columns(old), build_record_columns(new))
             rows[record_id] = {**rows.get(record_id, {}), **columns}
-            if is_retold(old, new):
+            if is_vector_outdated(old, new):
                 rows[record_id]["embedded"] = None
                 retold.append(record_id)
     update(cursor, "records", store, rows)
     if retold:
         forget_vectors(cursor, store, retold)
     new_rows = [
-        {**record_columns(work.records[i]), "age": age, "words": words.get(i)}
+        {**build_record_columns(work.records[i]), "age": age, "words": words.get(i)}
         for i, age in fresh.items()
     ]
     insert(cursor, "records", store, new_rows)
 
 
-def _write_links(cursor: Cursor, store: int, work: _Restocking, fresh: Mapping[str, int]) -> None:
+def _write_links(cursor: Cursor, store: int, work: _PageUpdate, fresh: Mapping[str, int]) -> None:
     altered = {
-        link_id: changed_columns(link_columns(old), link_columns(work.links[link_id]))
+        link_id: diff_columns(build_link_columns(old), build_link_columns(work.links[link_id]))
         for link_id, old in work.stays_linked.items()
     }
     update(cursor, "links", store, altered)
-    new_rows = [{**link_columns(work.links[i]), "age": age} for i, age in fresh.items()]
+    new_rows = [{**build_link_columns(work.links[i]), "age": age} for i, age in fresh.items()]
     insert(cursor, "links", store, new_rows)
 
 
-def _write_log(cursor: Cursor, store: int, stock: Stock) -> None:
+def _write_log(cursor: Cursor, store: int, stock: StorePage) -> None:
     changes = {change.seq: change for change in stock.changes}
     for table in ("changes", "edits"):
         if stock.log_from is not None:
@@ -163,19 +168,19 @@ def _write_log(cursor: Cursor, store: int, stock: Stock) -> None:
         if changes:
             condition = "store = %s AND seq = ANY(%s::bigint[])"
             ask(cursor, f"DELETE FROM {table} WHERE {condition}", store, list(changes))
-    log(cursor, store, list(changes.values()))
+    log_changes(cursor, store, list(changes.values()))
 
 
-def _write_beside(cursor: Cursor, store: int, work: _Restocking) -> None:
+def _write_side_data(cursor: Cursor, store: int, work: _PageUpdate) -> None:
     """Accesses and vectors; and as if one had come, so that the stamp is another one."""
     there = work.stays.keys() | work.records.keys()
     counts = [
-        {"record": kept(record_id), "count": known.count, "last_at": known.last_at}
+        {"record": escape_text(record_id), "count": known.count, "last_at": known.last_at}
         for record_id, known in work.stock.accesses.items()
         if record_id in there
     ]
     if counts:
-        ask(cursor, _ACCESSES, store, listed(counts))
+        ask(cursor, _ACCESSES_INSERT, store, encode_rows(counts))
     for model, items in work.stock.vectors.items():
         if items:
             put_vectors(cursor, store, model, items, include_deleted=True)

@@ -7,19 +7,19 @@ from math import isfinite, isnan
 from typing import Any, cast
 from uuid import UUID
 
-from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Record, Where
-from everkept.engines.postgres.schema import PREFIX
+from everkept.core.records import SESSION_SCOPE, Change, Edit, Record, RecordFilter, RecordLink
+from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS
 from everkept.engines.stored_text import ESCAPE
-from everkept.engines.stored_text import given as given
-from everkept.engines.stored_text import kept as kept
-from everkept.values import Value, field, fields
+from everkept.engines.stored_text import escape_text as escape_text
+from everkept.engines.stored_text import unescape_text as unescape_text
+from everkept.values import Value, field, list_fields
 
 Row = tuple[Any, ...]
 
 # A column for each field of a record, of the same name.
-FIELDS = tuple(field.name for field in fields(Record))
-_FACETS, _TAGS = FIELDS.index("facets"), FIELDS.index("tags")
-_TEXTS = tuple(
+FIELDS = tuple(field.name for field in list_fields(Record))
+_FACETS_INDEX, _TAGS_INDEX = FIELDS.index("facets"), FIELDS.index("tags")
+_TEXT_INDEXES = tuple(
     number
     for number, name in enumerate(FIELDS)
     if name
@@ -27,114 +27,114 @@ _TEXTS = tuple(
     or name == "author"
 )
 # What is behind the fields and made of them.
-DERIVED = ("pinned", "automatic", "stands_for")
+DERIVED_COLUMNS = ("pinned", "automatic", "stands_for")
 RECORD_COLUMNS = ", ".join(f"r.{name}" for name in FIELDS)
 LINK_COLUMNS = "l.id, l.source, l.verb, l.target, l.facets, l.created_at, l.deleted_at"
 
 
-def kept_all(texts: Sequence[str]) -> list[str]:
+def escape_texts(texts: Sequence[str]) -> list[str]:
     """Each of them once, for an array of a statement."""
-    return [kept(text) for text in dict.fromkeys(texts)]
+    return [escape_text(text) for text in dict.fromkeys(texts)]
 
 
-def stored(name: str, value: Any) -> Any:
+def encode_field(name: str, value: Any) -> Any:
     """A field's value as its column has it."""
     match name:
         case "facets":
-            return facets_to(value)
+            return encode_facets(value)
         case "tags":
-            return [kept(tag) for tag in dict.fromkeys(cast(Sequence[str], value))]
+            return [escape_text(tag) for tag in dict.fromkeys(cast(Sequence[str], value))]
         case "importance":
-            return _finite(value)
+            return _encode_number(value)
         case _:
-            return kept(value) if isinstance(value, str) else value
+            return escape_text(value) if isinstance(value, str) else value
 
 
-def _finite(number: float | None) -> float | str | None:
+def _encode_number(number: float | None) -> float | str | None:
     """JSON, which rows travel in, has no other numbers. What is none is not known."""
     if number is None or isfinite(number):
         return number
     return None if isnan(number) else f"{'-' if number < 0 else ''}Infinity"
 
 
-def record_to(record: Record) -> list[Any]:
+def encode_record(record: Record) -> list[Any]:
     """The columns of FIELDS and DERIVED."""
-    columns = [stored(name, getattr(record, name)) for name in FIELDS]
+    columns = [encode_field(name, getattr(record, name)) for name in FIELDS]
     pinned, automatic = (bool(record.facets.get(name)) for name in ("pinned", "automatic"))
-    return [*columns, pinned, automatic, stands_for(record)]
+    return [*columns, pinned, automatic, hash_live_name(record)]
 
 
-def record_from(row: Row) -> Record:
+def decode_record(row: Row) -> Record:
     """Of the columns of FIELDS."""
     values = list(row)
-    for number in _TEXTS:
+    for number in _TEXT_INDEXES:
         if (text := values[number]) is not None and ESCAPE in text:
-            values[number] = given(text)
-    values[_FACETS] = facets_from(values[_FACETS])
-    values[_TAGS] = tuple(given(tag) for tag in values[_TAGS])
+            values[number] = unescape_text(text)
+    values[_FACETS_INDEX] = decode_facets(values[_FACETS_INDEX])
+    values[_TAGS_INDEX] = tuple(unescape_text(tag) for tag in values[_TAGS_INDEX])
     return Record(*values)
 
 
-def stands_for(record: Record) -> UUID | None:
+def hash_live_name(record: Record) -> UUID | None:
     """What only one live record may have; None where it may be like any other."""
     if record.name_key is None or record.deleted_at is not None:
         return None
-    return name_hash(record)
+    return hash_name(record)
 
 
-def name_hash(record: Record) -> UUID:
-    return _hashed([record.kind, record.name_key, record.variant, record.parent])
+def hash_name(record: Record) -> UUID:
+    return _hash_parts([record.kind, record.name_key, record.variant, record.parent])
 
 
-def says(link: Link) -> UUID | None:
+def hash_live_edge(link: RecordLink) -> UUID | None:
     """What only one live link may have."""
-    return None if link.deleted_at is not None else edge_hash(link)
+    return None if link.deleted_at is not None else hash_edge(link)
 
 
-def edge_hash(link: Link) -> UUID:
-    return _hashed([link.source, link.verb, link.target])
+def hash_edge(link: RecordLink) -> UUID:
+    return _hash_parts([link.source, link.verb, link.target])
 
 
-def _hashed(parts: Sequence[str | None]) -> UUID:
+def _hash_parts(parts: Sequence[str | None]) -> UUID:
     return UUID(bytes=blake2b(json.dumps(parts).encode(), digest_size=16).digest())
 
 
-def facets_to(facets: Mapping[str, Any]) -> str | None:
+def encode_facets(facets: Mapping[str, Any]) -> str | None:
     return json.dumps(facets, sort_keys=True) if facets else None
 
 
-def facets_from(stored: str | None) -> dict[str, Any]:
+def decode_facets(stored: str | None) -> dict[str, Any]:
     return json.loads(stored) if stored else {}
 
 
-def link_to(link: Link) -> list[Any]:
+def encode_link(link: RecordLink) -> list[Any]:
     """The columns of LINK_COLUMNS, and `says`."""
     return [
-        kept(link.id),
-        kept(link.source),
-        kept(link.verb),
-        kept(link.target),
-        facets_to(link.facets),
+        escape_text(link.id),
+        escape_text(link.source),
+        escape_text(link.verb),
+        escape_text(link.target),
+        encode_facets(link.facets),
         link.created_at,
         link.deleted_at,
-        says(link),
+        hash_live_edge(link),
     ]
 
 
-def link_from(row: Row) -> Link:
+def decode_link(row: Row) -> RecordLink:
     link_id, source, verb, target, facets, created_at, deleted_at = row
-    return Link(
-        id=given(link_id),
-        source=given(source),
-        verb=given(verb),
-        target=given(target),
-        facets=facets_from(facets),
+    return RecordLink(
+        id=unescape_text(link_id),
+        source=unescape_text(source),
+        verb=unescape_text(verb),
+        target=unescape_text(target),
+        facets=decode_facets(facets),
         created_at=created_at,
         deleted_at=deleted_at,
     )
 
 
-def edits_to(change: Change) -> list[list[Any]]:
+def encode_edits(change: Change) -> list[list[Any]]:
     """Of each edit seq, position, operation, subject, item and before."""
     return [
         [
@@ -142,25 +142,27 @@ def edits_to(change: Change) -> list[list[Any]]:
             position,
             edit.operation,
             edit.subject,
-            None if edit.id is None else kept(edit.id),
-            before_to(edit.before),
+            None if edit.id is None else escape_text(edit.id),
+            encode_before(edit.before),
         ]
         for position, edit in enumerate(change.edits)
     ]
 
 
-def edit_from(row: Row) -> Edit:
+def decode_edit(row: Row) -> Edit:
     """Of operation, subject, item and before."""
     operation, subject, item, before = row
-    return Edit(operation, subject, None if item is None else given(item), before_from(before))
+    return Edit(
+        operation, subject, None if item is None else unescape_text(item), decode_before(before)
+    )
 
 
-def before_to(before: Mapping[str, Any] | None) -> str | None:
+def encode_before(before: Mapping[str, Any] | None) -> str | None:
     """The old values of an edit, as the log has them."""
     return None if before is None else json.dumps(before)
 
 
-def before_from(stored: str | None) -> dict[str, Any] | None:
+def decode_before(stored: str | None) -> dict[str, Any] | None:
     if stored is None:
         return None
     before: dict[str, Any] = json.loads(stored)
@@ -169,9 +171,9 @@ def before_from(stored: str | None) -> dict[str, Any] | None:
     return before
 
 
-AT = "coalesce(r.occurred_at, r.created_at)"
+EVENT_TIME = "coalesce(r.occurred_at, r.created_at)"
 # Columns of which an index has the beginning alone: it is found only by who says that too.
-_CUT = frozenset(("name_key", "scope", "session"))
+_PREFIX_INDEXED_COLUMNS = frozenset(("name_key", "scope", "session"))
 
 
 class Conditions(Value, frozen=False):
@@ -184,15 +186,18 @@ class Conditions(Value, frozen=False):
         self.parts.append(part)
         self.values.extend(values)
 
-    def among(self, column: str, texts: Sequence[str]) -> None:
-        wanted = kept_all(texts)
-        if column in _CUT:
-            self._is_one_of(f"left(r.{column}, {PREFIX})", [text[:PREFIX] for text in wanted])
-            if all(len(text) < PREFIX for text in wanted):
+    def add_in(self, column: str, texts: Sequence[str]) -> None:
+        wanted = escape_texts(texts)
+        if column in _PREFIX_INDEXED_COLUMNS:
+            self._add_any_of(
+                f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})",
+                [text[:INDEX_PREFIX_CHARACTERS] for text in wanted],
+            )
+            if all(len(text) < INDEX_PREFIX_CHARACTERS for text in wanted):
                 return
-        self._is_one_of(f"r.{column}", wanted)
+        self._add_any_of(f"r.{column}", wanted)
 
-    def _is_one_of(self, column: str, texts: Sequence[str]) -> None:
+    def _add_any_of(self, column: str, texts: Sequence[str]) -> None:
         # Where it is one, an index gives what fits in its own order.
         if len(texts) == 1:
             self.add(f"{column} = %s", texts[0])
@@ -204,13 +209,13 @@ class Conditions(Value, frozen=False):
         return " AND ".join(self.parts) or "true"
 
 
-def condition(where: Where) -> tuple[str, list[Any]]:
+def format_filter(where: RecordFilter) -> tuple[str, list[Any]]:
     """Of the store nothing is said: whoever asks adds `r.store = %s`."""
-    found = conditions(where)
+    found = build_filter(where)
     return found.sql, found.values
 
 
-def conditions(where: Where) -> Conditions:
+def build_filter(where: RecordFilter) -> Conditions:
     found = Conditions()
     if where.deleted is not None:
         found.add(f"r.deleted_at IS {'NOT ' if where.deleted else ''}NULL")
@@ -224,27 +229,29 @@ def conditions(where: Where) -> Conditions:
         ("session", where.sessions),
     ):
         if among is not None:
-            found.among(column, among)
+            found.add_in(column, among)
     _add_places(where, found)
     _add_traits(where, found)
     return found
 
 
-def _add_places(where: Where, found: Conditions) -> None:
+def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.places is not None:
-        found.among("session", [session for session, _ in where.places])
+        found.add_in("session", [session for session, _ in where.places])
         found.add(
             "(r.session, r.position) IN (SELECT * FROM unnest(%s::text[], %s::bigint[]))",
-            [kept(session) for session, _ in where.places],
+            [escape_text(session) for session, _ in where.places],
             [position for _, position in where.places],
         )
     if where.visible_to is not None:
-        found.add(f"(r.scope <> '{SESSION_SCOPE}' OR r.session = %s)", kept(where.visible_to))
+        found.add(
+            f"(r.scope <> '{SESSION_SCOPE}' OR r.session = %s)", escape_text(where.visible_to)
+        )
     if where.tags:
-        found.add("r.tags && %s::text[]", kept_all(where.tags))
+        found.add("r.tags && %s::text[]", escape_texts(where.tags))
 
 
-def _add_traits(where: Where, found: Conditions) -> None:
+def _add_traits(where: RecordFilter, found: Conditions) -> None:
     if where.pinned:
         found.add("r.pinned")
     if where.automatic:
@@ -252,9 +259,9 @@ def _add_traits(where: Where, found: Conditions) -> None:
     if where.min_importance is not None:
         found.add("coalesce(r.importance, 0) >= %s", where.min_importance)
     if where.after is not None:
-        found.add(f"{AT} >= %s", where.after)
+        found.add(f"{EVENT_TIME} >= %s", where.after)
     if where.before is not None:
-        found.add(f"{AT} <= %s", where.before)
+        found.add(f"{EVENT_TIME} <= %s", where.before)
     if where.created_before is not None:
         found.add("r.created_at <= %s", where.created_before)
     if where.touched_after is not None:

@@ -13,14 +13,14 @@ from everkept.engines.postgres.connection import Connection
 from everkept.errors import InvalidInput, Refused, StoreDamaged, StoreTooNew, Unavailable
 from everkept.values import Value
 
-OLDEST_SERVER = 14
-OLDEST_VECTOR = (0, 8)  # the first that goes on looking where a filter left too little
-LONGEST_NAME = 63  # bytes; PostgreSQL cuts off what is beyond
+MIN_SERVER_VERSION = 14
+MIN_VECTOR_VERSION = (0, 8)  # the first that goes on looking where a filter left too little
+MAX_NAME_BYTES = 63  # bytes; PostgreSQL cuts off what is beyond
 VERSION_KEY = "schema"
 
-_NOT_AVAILABLE = ("0A000", "3F000", "42501", "58P01")  # or not for this user
+_UNAVAILABLE_CODES = ("0A000", "3F000", "42501", "58P01")  # or not for this user
 
-_LOOK = """
+_SERVER_QUERY = """
     SELECT current_setting('server_version_num')::integer / 10000,
            current_setting('server_encoding'),
            pg_backend_pid(),
@@ -33,7 +33,7 @@ _LOOK = """
 """
 
 # Those that can be one of ours, by the tables that each of them has.
-_OTHERS = """
+_OTHER_SCHEMAS_QUERY = """
     SELECT nspname FROM pg_namespace n
     WHERE EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid AND relname = 'meta')
       AND EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid AND relname = 'stores')
@@ -52,17 +52,17 @@ class Layout(Value):
         return len(self.steps)
 
 
-EMPTY = Layout()
+EMPTY_LAYOUT = Layout()
 
 
-class Surroundings(Value):
+class PreparedSchema(Value):
     """What a connection finds, once the tables are as they should be."""
 
     search_path: str
     is_pooled: bool  # somebody stands between: what is set for a session may reach another
 
 
-class _Found(Value):
+class _ServerFacts(Value):
     server: int
     encoding: str
     process: int
@@ -72,41 +72,45 @@ class _Found(Value):
     has_meta: bool
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A schema, as statements write it. Raises InvalidInput for what cannot be one of ours."""
-    is_possible = name and name.isprintable() and len(name.encode()) <= LONGEST_NAME
+    is_possible = name and name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
     if not is_possible or name.lower().startswith("pg_") or name == "information_schema":
         raise InvalidInput(
             f"{name!r} cannot be the name of a schema of PostgreSQL.",
-            hint=f"Use letters, digits, - and _, at most {LONGEST_NAME}, and not pg_ before them.",
+            hint=(
+                f"Use letters, digits, - and _, at most {MAX_NAME_BYTES}, and not pg_ before them."
+            ),
         )
     return '"' + name.replace('"', '""') + '"'
 
 
-def lock_number(schema: str) -> int:
+def compute_lock_number(schema: str) -> int:
     """Of the lock that whoever writes shares, and whoever changes the tables has alone."""
     return int.from_bytes(sha256(f"everkept {schema}".encode()).digest()[:8], signed=True)
 
 
-def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> Surroundings:
+def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> PreparedSchema:
     """Makes what is missing, and brings older tables up to date, one version after the other.
 
     Raises StoreTooNew where they are newer than this program.
     """
-    found = _look(connection, schema)
+    found = _read_server_facts(connection, schema)
     _check_server(found, place)
     if not found.has_meta and not layout.founds:
-        raise _no_tables(connection, schema, place)
+        raise _build_missing_error(connection, schema, place)
     if found.vector_schema is None:
-        _extend(connection, place)
-        found = _look(connection, schema)
+        _add_extension(connection, place)
+        found = _read_server_facts(connection, schema)
     _check_vector(found, place)
     if not found.has_meta:
-        _found_schema(connection, schema)
-    while (version := _version(connection, schema, place)) < layout.version:
-        _step(connection, schema, layout, version, place, found)
+        _create_schema(connection, schema)
+    while (version := _read_version(connection, schema, place)) < layout.version:
+        _apply_step(connection, schema, layout, version, place, found)
     check_version(version, layout, place)
-    return Surroundings(_path(schema, found), found.process != connection.info.backend_pid)
+    return PreparedSchema(
+        _format_search_path(schema, found), found.process != connection.info.backend_pid
+    )
 
 
 def check_version(version: int, layout: Layout, place: str) -> None:
@@ -119,27 +123,27 @@ def check_version(version: int, layout: Layout, place: str) -> None:
         )
 
 
-def version_query(schema: str) -> str:
-    return f"SELECT value FROM {quoted(schema)}.meta WHERE key = '{VERSION_KEY}'"
+def build_version_query(schema: str) -> str:
+    return f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
 
 
-def placed_version_query(schema: str) -> str:
+def build_path_version_query(schema: str) -> str:
     """The version, and whether names without a schema mean this one."""
     literal = "'" + schema.replace("'", "''") + "'"
     return (
-        f"SELECT value, current_schema() = {literal} FROM {quoted(schema)}.meta "
+        f"SELECT value, current_schema() = {literal} FROM {quote_name(schema)}.meta "
         f"WHERE key = '{VERSION_KEY}'"
     )
 
 
-def _look(connection: Connection, schema: str) -> _Found:
-    row = connection.execute(_LOOK, {"schema": schema}, prepare=False).fetchone()
+def _read_server_facts(connection: Connection, schema: str) -> _ServerFacts:
+    row = connection.execute(_SERVER_QUERY, {"schema": schema}, prepare=False).fetchone()
     assert row is not None
-    return _Found(*row)
+    return _ServerFacts(*row)
 
 
-def _no_tables(connection: Connection, schema: str, place: str) -> InvalidInput:
-    rows = connection.execute(_OTHERS.encode(), prepare=False).fetchall()
+def _build_missing_error(connection: Connection, schema: str, place: str) -> InvalidInput:
+    rows = connection.execute(_OTHER_SCHEMAS_QUERY.encode(), prepare=False).fetchall()
     others = ", ".join(f'"{name}"' for (name,) in rows)
     return InvalidInput(
         f'There is no schema "{schema}" with memories in PostgreSQL at {place}.',
@@ -152,11 +156,11 @@ def _no_tables(connection: Connection, schema: str, place: str) -> InvalidInput:
     )
 
 
-def _check_server(found: _Found, place: str) -> None:
-    if found.server < OLDEST_SERVER:
+def _check_server(found: _ServerFacts, place: str) -> None:
+    if found.server < MIN_SERVER_VERSION:
         raise Unavailable(
             f"PostgreSQL at {place} has version {found.server}.",
-            hint=f"Everkept needs {OLDEST_SERVER} or newer.",
+            hint=f"Everkept needs {MIN_SERVER_VERSION} or newer.",
         )
     if found.encoding != "UTF8":
         raise Refused(
@@ -166,9 +170,9 @@ def _check_server(found: _Found, place: str) -> None:
         )
 
 
-def _check_vector(found: _Found, place: str) -> None:
+def _check_vector(found: _ServerFacts, place: str) -> None:
     parts = (found.vector_version or "0").split(".")[:2]
-    if tuple(int(part) for part in parts if part.isdigit()) < OLDEST_VECTOR:
+    if tuple(int(part) for part in parts if part.isdigit()) < MIN_VECTOR_VERSION:
         raise Unavailable(
             f"The extension vector in the database at {place} has version {found.vector_version}.",
             hint="Everkept needs 0.8 or newer: install that on the server, and run ALTER "
@@ -176,14 +180,14 @@ def _check_vector(found: _Found, place: str) -> None:
         )
 
 
-def _extend(connection: Connection, place: str) -> None:
+def _add_extension(connection: Connection, place: str) -> None:
     """For all schemas of the database, whoever of them is first."""
     try:
         with connection.transaction():
-            _lock(connection, lock_number(""))
+            _lock(connection, compute_lock_number(""))
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
     except psycopg.Error as error:
-        if error.sqlstate not in _NOT_AVAILABLE:
+        if error.sqlstate not in _UNAVAILABLE_CODES:
             raise
         raise Unavailable(
             f"The database at {place} has not the extension vector, and this user cannot add it.",
@@ -192,12 +196,12 @@ def _extend(connection: Connection, place: str) -> None:
         ) from None
 
 
-def _found_schema(connection: Connection, schema: str) -> None:
-    name = quoted(schema)
+def _create_schema(connection: Connection, schema: str) -> None:
+    name = quote_name(schema)
     with connection.transaction():
-        _lock(connection, lock_number(schema))
+        _lock(connection, compute_lock_number(schema))
         # Even where it is there already, making it needs a right that a user may not have.
-        if not _look(connection, schema).has_schema:
+        if not _read_server_facts(connection, schema).has_schema:
             _execute(connection, f"CREATE SCHEMA {name}")
         _execute(
             connection,
@@ -206,24 +210,25 @@ def _found_schema(connection: Connection, schema: str) -> None:
         )
 
 
-def _step(
+def _apply_step(
     connection: Connection,
     schema: str,
     layout: Layout,
     version: int,
     place: str,
-    found: _Found,
+    found: _ServerFacts,
 ) -> None:
     with connection.transaction():
-        _lock(connection, lock_number(schema))
-        if _version(connection, schema, place) != version:
+        _lock(connection, compute_lock_number(schema))
+        if _read_version(connection, schema, place) != version:
             return  # another program was faster
-        _execute(connection, f"SET LOCAL search_path = {_path(schema, found)}")
+        _execute(connection, f"SET LOCAL search_path = {_format_search_path(schema, found)}")
         for statement in layout.steps[version]:
             _execute(connection, statement)
         _execute(
             connection,
-            f"UPDATE {quoted(schema)}.meta SET value = '{version + 1}' WHERE key = '{VERSION_KEY}'",
+            f"UPDATE {quote_name(schema)}.meta SET value = '{version + 1}' WHERE key = "
+            f"'{VERSION_KEY}'",
         )
 
 
@@ -231,8 +236,8 @@ def _lock(connection: Connection, number: int) -> None:
     _execute(connection, f"SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({number})")
 
 
-def _version(connection: Connection, schema: str, place: str) -> int:
-    row = _execute(connection, version_query(schema)).fetchone()
+def _read_version(connection: Connection, schema: str, place: str) -> int:
+    row = _execute(connection, build_version_query(schema)).fetchone()
     if row is None or not row[0].isdigit():
         raise StoreDamaged(
             f'The schema "{schema}" of PostgreSQL at {place} does not say which version its tables '
@@ -242,9 +247,9 @@ def _version(connection: Connection, schema: str, place: str) -> int:
     return int(row[0])
 
 
-def _path(schema: str, found: _Found) -> str:
+def _format_search_path(schema: str, found: _ServerFacts) -> str:
     assert found.vector_schema is not None
-    return ", ".join((quoted(schema), '"' + found.vector_schema.replace('"', '""') + '"'))
+    return ", ".join((quote_name(schema), '"' + found.vector_schema.replace('"', '""') + '"'))
 
 
 def _execute(connection: Connection, text: str) -> "psycopg.Cursor[tuple[Any, ...]]":
@@ -344,41 +349,43 @@ CATALOG_STATEMENTS: tuple[str, ...] = (
 TABLES = ("records", "links", "changes", "edits", "accesses")
 
 # How the names begin of the indexes over the vectors of one store; its number is behind that.
-VECTOR_INDEXES = "vectors_near_"
+VECTOR_INDEX_PREFIX = "vectors_near_"
 
-PREFIX = 200  # characters of a long value that an index has: PostgreSQL limits its entries
+INDEX_PREFIX_CHARACTERS = (
+    200  # characters of a long value that an index has: PostgreSQL limits its entries
+)
 
-_OF_STORE = "store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE"
+_STORE_COLUMN = "store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE"
 
 # Texts compare by their bytes, whatever the locale of the database: the order is the same on every
 # server, and no index breaks when a system changes its collation.
-_TEXT = 'text COLLATE "C"'
+_TEXT_TYPE = 'text COLLATE "C"'
 
 # `stands_for` is what only one live record may have (its kind, name_key, variant and parent), and
 # `says` likewise of links, as hashes: names may be long. Both are empty where nothing is to be
 # unique, as in what is deleted. Whoever has written all of a batch asks whether they hold, so that
 # things can trade names in it. `embedded` names the model of a record's vector. What is deleted has
 # no `words`.
-_RECORDS = f"""
+_RECORDS_TABLE = f"""
 CREATE TABLE records (
-    {_OF_STORE},
-    id {_TEXT} NOT NULL,
+    {_STORE_COLUMN},
+    id {_TEXT_TYPE} NOT NULL,
     age bigint NOT NULL,
-    kind {_TEXT} NOT NULL,
-    type {_TEXT},
-    name {_TEXT},
-    name_key {_TEXT},
-    variant {_TEXT} NOT NULL,
-    text {_TEXT} NOT NULL,
-    parent {_TEXT},
-    scope {_TEXT} NOT NULL,
-    session {_TEXT},
+    kind {_TEXT_TYPE} NOT NULL,
+    type {_TEXT_TYPE},
+    name {_TEXT_TYPE},
+    name_key {_TEXT_TYPE},
+    variant {_TEXT_TYPE} NOT NULL,
+    text {_TEXT_TYPE} NOT NULL,
+    parent {_TEXT_TYPE},
+    scope {_TEXT_TYPE} NOT NULL,
+    session {_TEXT_TYPE},
     position bigint,
-    author {_TEXT},
+    author {_TEXT_TYPE},
     importance double precision,
     occurred_at bigint,
     tags text[] COLLATE "C" NOT NULL,
-    facets {_TEXT},
+    facets {_TEXT_TYPE},
     pinned boolean NOT NULL,
     automatic boolean NOT NULL,
     created_at bigint NOT NULL,
@@ -386,53 +393,53 @@ CREATE TABLE records (
     deleted_at bigint,
     version bigint NOT NULL,
     stands_for uuid,
-    embedded {_TEXT},
+    embedded {_TEXT_TYPE},
     words tsvector,
     PRIMARY KEY (store, id),
     CONSTRAINT records_stand_for UNIQUE (store, stands_for) DEFERRABLE INITIALLY DEFERRED)
 """
-_LINKS = f"""
+_LINKS_TABLE = f"""
 CREATE TABLE links (
-    {_OF_STORE},
-    id {_TEXT} NOT NULL,
+    {_STORE_COLUMN},
+    id {_TEXT_TYPE} NOT NULL,
     age bigint NOT NULL,
-    source {_TEXT} NOT NULL,
-    verb {_TEXT} NOT NULL,
-    target {_TEXT} NOT NULL,
-    facets {_TEXT},
+    source {_TEXT_TYPE} NOT NULL,
+    verb {_TEXT_TYPE} NOT NULL,
+    target {_TEXT_TYPE} NOT NULL,
+    facets {_TEXT_TYPE},
     created_at bigint NOT NULL,
     deleted_at bigint,
     says uuid,
     PRIMARY KEY (store, id),
     CONSTRAINT links_say UNIQUE (store, says) DEFERRABLE INITIALLY DEFERRED)
 """
-_CHANGES = f"""
+_CHANGES_TABLE = f"""
 CREATE TABLE changes (
-    {_OF_STORE},
+    {_STORE_COLUMN},
     seq bigint NOT NULL,
     at bigint NOT NULL,
-    tool {_TEXT} NOT NULL,
-    client {_TEXT} NOT NULL,
+    tool {_TEXT_TYPE} NOT NULL,
+    client {_TEXT_TYPE} NOT NULL,
     undoes bigint,
-    key {_TEXT},
+    key {_TEXT_TYPE},
     PRIMARY KEY (store, seq))
 """
 # `before` holds only the old values of what an edit altered.
-_EDITS = f"""
+_EDITS_TABLE = f"""
 CREATE TABLE edits (
-    {_OF_STORE},
+    {_STORE_COLUMN},
     seq bigint NOT NULL,
     position integer NOT NULL,
-    operation {_TEXT} NOT NULL,
-    subject {_TEXT} NOT NULL,
-    item {_TEXT},
-    before {_TEXT},
+    operation {_TEXT_TYPE} NOT NULL,
+    subject {_TEXT_TYPE} NOT NULL,
+    item {_TEXT_TYPE},
+    before {_TEXT_TYPE},
     PRIMARY KEY (store, seq, position))
 """
-_ACCESSES = f"""
+_ACCESSES_TABLE = f"""
 CREATE TABLE accesses (
-    {_OF_STORE},
-    record {_TEXT} NOT NULL,
+    {_STORE_COLUMN},
+    record {_TEXT_TYPE} NOT NULL,
     count bigint NOT NULL,
     last_at bigint NOT NULL,
     PRIMARY KEY (store, record))
@@ -441,15 +448,18 @@ CREATE TABLE accesses (
 _INDEXES = (
     "CREATE INDEX records_age ON records (store, age)",
     "CREATE INDEX records_kind ON records (store, kind, age) WHERE deleted_at IS NULL",
-    f"CREATE INDEX records_scope ON records (store, kind, left(scope, {PREFIX}), age) "
+    f"CREATE INDEX records_scope ON records (store, kind, left(scope, "
+    f"{INDEX_PREFIX_CHARACTERS}), age) "
     "WHERE deleted_at IS NULL",
     "CREATE INDEX records_deleted ON records (store, kind, age) WHERE deleted_at IS NOT NULL",
-    f"CREATE INDEX records_name ON records (store, kind, left(name_key, {PREFIX})) "
+    f"CREATE INDEX records_name ON records (store, kind, left(name_key, "
+    f"{INDEX_PREFIX_CHARACTERS})) "
     "WHERE name_key IS NOT NULL",
     "CREATE INDEX records_parent ON records (store, parent, age) WHERE parent IS NOT NULL",
-    f"CREATE INDEX records_place ON records (store, left(session, {PREFIX}), position) "
+    f"CREATE INDEX records_place ON records (store, left(session, {INDEX_PREFIX_CHARACTERS}), "
+    f"position) "
     "WHERE session IS NOT NULL",
-    f"CREATE INDEX records_author ON records (store, left(author, {PREFIX})) "
+    f"CREATE INDEX records_author ON records (store, left(author, {INDEX_PREFIX_CHARACTERS})) "
     "WHERE author IS NOT NULL AND deleted_at IS NULL",
     "CREATE INDEX records_at ON records (store, kind, coalesce(occurred_at, created_at)) "
     "WHERE deleted_at IS NULL",
@@ -458,38 +468,46 @@ _INDEXES = (
     "CREATE INDEX links_out ON links (store, source)",
     "CREATE INDEX links_in ON links (store, target)",
     "CREATE INDEX links_age ON links (store, age)",
-    f"CREATE INDEX changes_key ON changes (store, left(key, {PREFIX})) WHERE key IS NOT NULL",
+    f"CREATE INDEX changes_key ON changes (store, left(key, {INDEX_PREFIX_CHARACTERS})) WHERE "
+    f"key IS NOT NULL",
     "CREATE INDEX edits_item ON edits (store, item)",
     "CREATE INDEX accesses_count ON accesses (store, count DESC, last_at DESC)",
 )
 
-RECORD_STATEMENTS: tuple[str, ...] = (_RECORDS, _LINKS, _CHANGES, _EDITS, _ACCESSES, *_INDEXES)
+RECORD_STATEMENTS: tuple[str, ...] = (
+    _RECORDS_TABLE,
+    _LINKS_TABLE,
+    _CHANGES_TABLE,
+    _EDITS_TABLE,
+    _ACCESSES_TABLE,
+    *_INDEXES,
+)
 
 
 # One index for all stores: each record has a lexeme that names its store. What is new stands in
 # the index itself, and not in a list that every question would have to read.
-_WORDS = "CREATE INDEX records_words ON records USING gin (words) WITH (fastupdate = off)"
+_WORDS_INDEX = "CREATE INDEX records_words ON records USING gin (words) WITH (fastupdate = off)"
 
 # What stands in names alone, and the store: of so many records that fit that not all are ranked,
 # those are found by it whose name fits. Questions have to say NAMED for it to be used.
-NAMED = "(r.name IS NOT NULL AND ts_filter(r.words, '{a,d}') @@ %s::tsquery)"
-_NAMED = (
+NAME_MATCH_CONDITION = "(r.name IS NOT NULL AND ts_filter(r.words, '{a,d}') @@ %s::tsquery)"
+_NAME_INDEX = (
     "CREATE INDEX records_named ON records USING gin (ts_filter(words, '{a,d}')) "
     "WITH (fastupdate = off) WHERE name IS NOT NULL"
 )
 
 # Whose vector is of which model; those without one wait for it, the newest first. Questions have
 # to say the same for this index to be used.
-EMBEDDABLE = "(r.deleted_at IS NULL AND (r.text <> '' OR r.embedded IS NOT NULL))"
-_EMBEDDED = (
+EMBEDDABLE_CONDITION = "(r.deleted_at IS NULL AND (r.text <> '' OR r.embedded IS NOT NULL))"
+_EMBEDDED_INDEX = (
     "CREATE INDEX records_embedded ON records (store, kind, embedded, age) "
-    f"WHERE {EMBEDDABLE.replace('r.', '')}"
+    f"WHERE {EMBEDDABLE_CONDITION.replace('r.', '')}"
 )
 
 # Halves: no cosine changes by more than 0.001, and twice as many fit into memory. A column without
 # a length takes the vectors of any model; `dims` says which can be compared. They stand in the rows
 # themselves if they fit: who compares many would have to fetch each.
-_VECTORS = """
+_VECTORS_TABLE = """
 CREATE TABLE vectors (
     store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE,
     model text COLLATE "C" NOT NULL,
@@ -499,9 +517,15 @@ CREATE TABLE vectors (
     PRIMARY KEY (store, model, record))
     WITH (toast_tuple_target = 8160)
 """
-_OF_RECORD = "CREATE INDEX vectors_record ON vectors (store, record)"
+_VECTORS_INDEX = "CREATE INDEX vectors_record ON vectors (store, record)"
 
-SEARCH_STATEMENTS: tuple[str, ...] = (_WORDS, _NAMED, _EMBEDDED, _VECTORS, _OF_RECORD)
+SEARCH_STATEMENTS: tuple[str, ...] = (
+    _WORDS_INDEX,
+    _NAME_INDEX,
+    _EMBEDDED_INDEX,
+    _VECTORS_TABLE,
+    _VECTORS_INDEX,
+)
 
 
 # A version that was given out stays as it is: what changes is a step behind it.

@@ -7,117 +7,124 @@ from typing import Any, cast
 
 from everkept.core.records import Match, Weights
 from everkept.core.store import MatchWords, MeasureWords
-from everkept.engines.postgres.rows import condition, given
-from everkept.engines.postgres.schema import NAMED
-from everkept.engines.postgres.statements import Cursor, ask, ask_last, most
+from everkept.engines.postgres.rows import format_filter, unescape_text
+from everkept.engines.postgres.schema import NAME_MATCH_CONDITION
+from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.engines.postgres.word_index import (
     COLUMNS,
     CONTEXT,
     NAME,
-    PAGE,
-    STORE,
+    PAGE_MARK,
+    STORE_MARK,
     TEXT,
-    in_name,
-    in_store,
-    leaves,
-    terms_of,
-    tsquery,
-    unwanted_leaves,
+    build_name_tsquery,
+    build_tsquery,
+    list_phrases,
+    list_terms,
+    list_unwanted_phrases,
+    restrict_to_store,
 )
-from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
+from everkept.language.words import AllOf, AnyOf, Without, WordPhrase, WordQuery
 from everkept.values import Value, replace
 
-SMALL = 20_000  # records; up to here all is counted
-SAMPLED = 400  # ages of a larger store; links have some of them, and what is gone had some
-FEWEST_SAMPLED = 100  # records among these; where they are fewer, there are
-MOST_SAMPLED = 20_000  # ages
-COMMON = 0.02  # of the sample: what so many have is not counted
-MOST_COUNTED = 1_000  # records with a word that is rarer in the sample
+MAX_EXACT_RECORDS = 20_000  # records; up to here all is counted
+SAMPLE_AGES = 400  # ages of a larger store; links have some of them, and what is gone had some
+MIN_SAMPLE_RECORDS = 100  # records among these; where they are fewer, there are
+MAX_SAMPLE_AGES = 20_000  # ages
+COMMON_SHARE = 0.02  # of the sample: what so many have is not counted
+MAX_COUNTED_RECORDS = 1_000  # records with a word that is rarer in the sample
 
-_LIVE = "SELECT count(*) FROM records r WHERE r.store = s.number AND r.deleted_at IS NULL"
-_COUNT = "SELECT count(*) FROM records r WHERE r.words @@ q.query::tsquery"
-_COUNTED = (
-    f"SELECT s.ages, CASE WHEN s.ages <= %s THEN ({_LIVE}) END, CASE WHEN s.ages <= %s "
-    f"THEN (SELECT array_agg(({_COUNT}) ORDER BY q.number) "
+_LIVE_COUNT = "SELECT count(*) FROM records r WHERE r.store = s.number AND r.deleted_at IS NULL"
+_MATCH_COUNT = "SELECT count(*) FROM records r WHERE r.words @@ q.query::tsquery"
+_COUNTS_QUERY = (
+    f"SELECT s.ages, CASE WHEN s.ages <= %s THEN ({_LIVE_COUNT}) END, CASE WHEN s.ages <= %s "
+    f"THEN (SELECT array_agg(({_MATCH_COUNT}) ORDER BY q.number) "
     "FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number)) END "
     "FROM stores s WHERE s.number = %s"
 )
-_SAMPLE = (
+_SAMPLE_COUNTS = (
     "SELECT count(*), (SELECT array_agg((SELECT count(*) FROM sample WHERE "
     "sample.words @@ q.query::tsquery) ORDER BY q.number) "
     "FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number)) FROM sample"
 )
 # Ages from all over the store: what is new may be about other things than what is old.
-_SAMPLED = (
+_SAMPLE_QUERY = (
     "WITH sample AS MATERIALIZED (SELECT r.words FROM records r WHERE r.store = %s "
-    f"AND r.age = ANY(%s::bigint[]) AND r.deleted_at IS NULL) {_SAMPLE}"
+    f"AND r.age = ANY(%s::bigint[]) AND r.deleted_at IS NULL) {_SAMPLE_COUNTS}"
 )
-_FEW = (
+_RARE_COUNT = (
     "SELECT count(*) FROM (SELECT 1 FROM records r WHERE r.words @@ q.query::tsquery "
-    f"LIMIT {MOST_COUNTED}) few"
+    f"LIMIT {MAX_COUNTED_RECORDS}) few"
 )
-_EACH = (
-    f"SELECT ({_FEW}) FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number) ORDER BY q.number"
+_RARE_COUNTS_QUERY = (
+    f"SELECT ({_RARE_COUNT}) FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number) ORDER "
+    f"BY q.number"
 )
 
 
-class Counted(Value):
+class WordCounts(Value):
     """The live records of a store, and how many of them fit each query."""
 
     records: float
     fitting: Sequence[float]
 
 
-def counted(cursor: Cursor, store: int, tsqueries: Sequence[str]) -> Counted:
+def count_matches(cursor: Cursor, store: int, tsqueries: Sequence[str]) -> WordCounts:
     """`tsqueries` say nothing of the store."""
-    queries = [in_store(store, query) for query in tsqueries]
-    row = ask(cursor, _COUNTED, SMALL, SMALL, queries, store).fetchone()
+    queries = [restrict_to_store(store, query) for query in tsqueries]
+    row = ask(
+        cursor, _COUNTS_QUERY, MAX_EXACT_RECORDS, MAX_EXACT_RECORDS, queries, store
+    ).fetchone()
     if row is None:
-        return Counted(0, [0.0] * len(queries))
+        return WordCounts(0, [0.0] * len(queries))
     ages, records, fitting = row
     if records is not None:
-        return Counted(records, fitting or [])
-    return _estimated(cursor, store, ages, queries)
+        return WordCounts(records, fitting or [])
+    return _estimate_matches(cursor, store, ages, queries)
 
 
-def _estimated(cursor: Cursor, store: int, ages: int, queries: Sequence[str]) -> Counted:
-    for size in (SAMPLED, MOST_SAMPLED):
+def _estimate_matches(cursor: Cursor, store: int, ages: int, queries: Sequence[str]) -> WordCounts:
+    for size in (SAMPLE_AGES, MAX_SAMPLE_AGES):
         some = range(1, ages + 1, max(ages // size, 1))
-        sampled, answered = ask(cursor, _SAMPLED, store, list(some), queries).fetchall()[0]
-        if sampled >= FEWEST_SAMPLED:
+        sampled, answered = ask(cursor, _SAMPLE_QUERY, store, list(some), queries).fetchall()[0]
+        if sampled >= MIN_SAMPLE_RECORDS:
             break
     else:  # of what ever came, almost nothing is there
-        [(_, records, fitting)] = ask(cursor, _COUNTED, ages, ages, queries, store).fetchall()
-        return Counted(records, fitting or [])
+        [(_, records, fitting)] = ask(cursor, _COUNTS_QUERY, ages, ages, queries, store).fetchall()
+        return WordCounts(records, fitting or [])
     hits = cast(list[int], answered or [])
     estimated = ages * sampled / len(some)
     having: list[float] = [estimated * hit / sampled for hit in hits]
-    rare = [n for n, hit in enumerate(hits) if hit < COMMON * sampled]
-    for n, (count,) in zip(rare, ask(cursor, _EACH, [queries[n] for n in rare]), strict=True):
-        having[n] = max(having[n], count) if count == MOST_COUNTED else count
-    return Counted(estimated, having)
+    rare = [n for n, hit in enumerate(hits) if hit < COMMON_SHARE * sampled]
+    for n, (count,) in zip(
+        rare, ask(cursor, _RARE_COUNTS_QUERY, [queries[n] for n in rare]), strict=True
+    ):
+        having[n] = max(having[n], count) if count == MAX_COUNTED_RECORDS else count
+    return WordCounts(estimated, having)
 
 
 # As in FTS5's bm25().
 _K1, _B = 1.2, 0.75
-_LEAST_IDF = 1e-6
-MOST_NAMED = 20  # words that an expression lists; to look at every lexeme is quicker then
+_MIN_IDF = 1e-6
+MAX_PATTERN_WORDS = 20  # words that an expression lists; to look at every lexeme is quicker then
 
-FEW = 50  # records; to look at every lexeme of these is quicker than to make an expression
+MAX_UNFILTERED_RECORDS = (
+    50  # records; to look at every lexeme of these is quicker than to make an expression
+)
 
-Times = tuple[int, int, int]  # in name, text and context
-_NEVER: Times = (0, 0, 0)
+ColumnCounts = tuple[int, int, int]  # in name, text and context
+_NO_HITS: ColumnCounts = (0, 0, 0)
 
 # Of one record: how often it has each phrase, by its number.
-Fits = Callable[[Sequence[Times]], bool]
+HitFilter = Callable[[Sequence[ColumnCounts]], bool]
 
 
-def idf(records: float, having: float) -> float:
+def compute_idf(records: float, having: float) -> float:
     """What a word counts that so many of the records have."""
-    return max(log((max(records, having) - having + 0.5) / (having + 0.5)), _LEAST_IDF)
+    return max(log((max(records, having) - having + 0.5) / (having + 0.5)), _MIN_IDF)
 
 
-class Hits(Value):
+class RecordHits(Value):
     """How long a record is, and where in it the words of a query stand.
 
     Of each lexeme the positions on each page, as the tsvector has them.
@@ -126,7 +133,7 @@ class Hits(Value):
     length: int
     positions: Mapping[str, Mapping[str, str]]
 
-    def of(self, lexeme: str, *, prefix: bool) -> Iterable[tuple[str, str]]:
+    def list_positions(self, lexeme: str, *, prefix: bool) -> Iterable[tuple[str, str]]:
         """Pages, and what the lexeme has there, or all that begin with it."""
         if not prefix:
             return self.positions.get(lexeme, {}).items()
@@ -141,47 +148,49 @@ class _Terms(Value):
     last: str
     prefix: bool
 
-    def times(self, hits: Hits) -> Times:
+    def count_hits(self, hits: RecordHits) -> ColumnCounts:
         if not self.prefix and self.last not in hits.positions:
-            return _NEVER
+            return _NO_HITS
         if self.first:
-            return self._together(hits)
+            return self._count_phrases(hits)
         name = text = context = 0
         is_there = False
-        for _, positions in hits.of(self.last, prefix=self.prefix):
+        for _, positions in hits.list_positions(self.last, prefix=self.prefix):
             is_there = True
             name += positions.count(NAME)
             text += positions.count(TEXT)
             context += positions.count(CONTEXT)
         if not is_there:
-            return _NEVER
+            return _NO_HITS
         if not name and not context:  # of a very long text not all positions are kept
             text = max(text, 1)
         return name, text, context
 
-    def _together(self, hits: Hits) -> Times:
+    def _count_phrases(self, hits: RecordHits) -> ColumnCounts:
         """How often the words stand one behind the other, page by page."""
         counts = dict.fromkeys(COLUMNS, 0)
-        behind = _by_page(hits.of(self.last, prefix=self.prefix))
-        lexemes = [_by_page(hits.of(term, prefix=False)) for term in self.first]
+        behind = _group_by_page(hits.list_positions(self.last, prefix=self.prefix))
+        lexemes = [_group_by_page(hits.list_positions(term, prefix=False)) for term in self.first]
         for page, ends in behind.items():
             starts = [lexeme.get(page, {}) for lexeme in lexemes]
             for position, column in ends.items():
                 begins = position - len(self.first)
                 if all(start.get(begins + n) == column for n, start in enumerate(starts)):
                     counts[column] += 1
-        return (counts["A"], counts["B"], counts["C"]) if any(counts.values()) else _NEVER
+        return (counts["A"], counts["B"], counts["C"]) if any(counts.values()) else _NO_HITS
 
 
 class Scorer:
     """For one query: `idfs` are those of its phrases."""
 
-    def __init__(self, words: WordQuery, idfs: Mapping[Phrase, float], weights: Weights) -> None:
-        phrases = dict.fromkeys((*leaves(words), *unwanted_leaves(words)))
+    def __init__(
+        self, words: WordQuery, idfs: Mapping[WordPhrase, float], weights: Weights
+    ) -> None:
+        phrases = dict.fromkeys((*list_phrases(words), *list_unwanted_phrases(words)))
         # By number: to hash them again for every record takes longer than all the rest.
         numbers = {phrase: number for number, phrase in enumerate(phrases)}
-        self._terms = [_terms(phrase) for phrase in phrases]
-        self._fits = _fits(words, numbers)
+        self._terms = [_build_terms(phrase) for phrase in phrases]
+        self._fits = _build_hit_filter(words, numbers)
         self._idfs = [(numbers[phrase], inverse) for phrase, inverse in idfs.items()]
         self._weights = weights
         self._wanted = {term for terms in self._terms for term in terms.first}
@@ -196,85 +205,92 @@ class Scorer:
             else:
                 self._single.setdefault(terms.last, []).append(number)
 
-    def scores(self, tsvectors: Sequence[str]) -> list[float | None]:
+    def score_all(self, tsvectors: Sequence[str]) -> list[float | None]:
         """None of what only seemed to match."""
-        entry = _ENTRY if len(tsvectors) <= FEW else _entry(self._wanted, self._prefixes)
-        every = [self._hits(entry, tsvector) for tsvector in tsvectors]
+        entry = (
+            _ANY_ENTRY
+            if len(tsvectors) <= MAX_UNFILTERED_RECORDS
+            else _build_entry_pattern(self._wanted, self._prefixes)
+        )
+        every = [self._parse_hits(entry, tsvector) for tsvector in tsvectors]
         mean = sum(hits.length for hits in every) / max(len(every), 1)
         return [self._score(hits, hits.length / mean) for hits in every]
 
-    def _hits(self, entry: "re.Pattern[str]", tsvector: str) -> Hits:
+    def _parse_hits(self, entry: "re.Pattern[str]", tsvector: str) -> RecordHits:
         wanted, prefixes = self._wanted, self._prefixes
         positions: dict[str, dict[str, str]] = {}
         length = 1
         for word, page, where in entry.findall(tsvector):
-            if word[0] == STORE:
+            if word[0] == STORE_MARK:
                 length = int(where)
             elif word in wanted or (prefixes and word.startswith(prefixes)):
                 positions.setdefault(word, {})[page] = where
-        return Hits(length, positions)
+        return RecordHits(length, positions)
 
-    def _score(self, hits: Hits, relative_length: float) -> float | None:
-        times = self._times(hits)
+    def _score(self, hits: RecordHits, relative_length: float) -> float | None:
+        times = self._count_hits(hits)
         if not self._fits(times):
             return None
         longer = _K1 * (1 - _B + _B * relative_length)
         weights = self._weights
         total = 0.0
         for number, inverse in self._idfs:
-            if (found := times[number]) is not _NEVER:
+            if (found := times[number]) is not _NO_HITS:
                 name, text, context = found
                 often = name * weights.name + text * weights.text + context * weights.context
                 total += inverse * often * (_K1 + 1) / (often + longer)
         return total
 
-    def _times(self, hits: Hits) -> list[Times]:
-        times = [_NEVER] * len(self._terms)
+    def _count_hits(self, hits: RecordHits) -> list[ColumnCounts]:
+        times = [_NO_HITS] * len(self._terms)
         for number in self._involved:
-            times[number] = self._terms[number].times(hits)
+            times[number] = self._terms[number].count_hits(hits)
         for lexeme in hits.positions:
             for number in self._single.get(lexeme, ()):
-                times[number] = self._terms[number].times(hits)
+                times[number] = self._terms[number].count_hits(hits)
         return times
 
 
-def _entry(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
+def _build_entry_pattern(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
     """What finds these alone, where they are few enough."""
-    if len(wanted) + len(prefixes) > MOST_NAMED:
-        return _ENTRY
+    if len(wanted) + len(prefixes) > MAX_PATTERN_WORDS:
+        return _ANY_ENTRY
     named = [re.escape(word) for word in wanted]
-    begun = [f"{re.escape(prefix)}[^'{PAGE}]*" for prefix in prefixes]
-    return _entry_of("|".join((rf"{STORE}\d+", *named, *begun)))
+    begun = [f"{re.escape(prefix)}[^'{PAGE_MARK}]*" for prefix in prefixes]
+    return _compile_entry("|".join((rf"{STORE_MARK}\d+", *named, *begun)))
 
 
-def _entry_of(words: str) -> "re.Pattern[str]":
+def _compile_entry(words: str) -> "re.Pattern[str]":
     """A lexeme of a tsvector's text, its page and its positions."""
-    return re.compile(rf"'({words})(?:{PAGE}(\d+))?'(?::(\S+))?")
+    return re.compile(rf"'({words})(?:{PAGE_MARK}(\d+))?'(?::(\S+))?")
 
 
-def _terms(phrase: Phrase) -> _Terms:
-    *first, last = terms_of(phrase)
+def _build_terms(phrase: WordPhrase) -> _Terms:
+    *first, last = list_terms(phrase)
     return _Terms(tuple(first), last, phrase.prefix)
 
 
-def _fits(words: WordQuery, numbers: Mapping[Phrase, int]) -> Fits:
+def _build_hit_filter(words: WordQuery, numbers: Mapping[WordPhrase, int]) -> HitFilter:
     """Whether a record is one of those that are meant."""
     match words:
-        case Phrase():
+        case WordPhrase():
             number = numbers[words]
-            return lambda times: times[number] is not _NEVER
+            return lambda times: times[number] is not _NO_HITS
         case AllOf(parts):
-            every = [_fits(part, numbers) for part in parts]
+            every = [_build_hit_filter(part, numbers) for part in parts]
             return lambda times: all(fits(times) for fits in every)
         case AnyOf(parts):
-            some = [_fits(part, numbers) for part in parts]
+            some = [_build_hit_filter(part, numbers) for part in parts]
             return lambda times: any(fits(times) for fits in some)
         case Without(wanted, unwanted):
-            is_wanted, is_not = _fits(wanted, numbers), _fits(unwanted, numbers)
+            is_wanted, is_not = (
+                _build_hit_filter(wanted, numbers),
+                _build_hit_filter(unwanted, numbers),
+            )
             return lambda times: is_wanted(times) and not is_not(times)
 
 
-def _by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
+def _group_by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
     """The columns of the positions on each page."""
     pages: dict[str, dict[int, str]] = {}
     for page, positions in found:
@@ -286,121 +302,125 @@ def _by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
     return pages
 
 
-_ENTRY = _entry_of(f"[^'{PAGE}]+")
+_ANY_ENTRY = _compile_entry(f"[^'{PAGE_MARK}]+")
 
 
-ENOUGH = 2_000  # records with a rarer word; then none is looked for that has but common ones
-RANKED = 5_000  # records that the database ranks; of more that fit, the newest
-SCORED = 3  # times as many as are wanted: of these the best are found by bm25
-FEWEST_SCORED = 150
-MOST_PARTS = 300  # words or phrases of a question
-RANKED_BY = 12  # the rarest words, for the database's ranking
+ENOUGH_RECORDS = (
+    2_000  # records with a rarer word; then none is looked for that has but common ones
+)
+MAX_RANKED_RECORDS = 5_000  # records that the database ranks; of more that fit, the newest
+SCORED_FACTOR = 3  # times as many as are wanted: of these the best are found by bm25
+MIN_SCORED_RECORDS = 150
+MAX_QUERY_PARTS = 300  # words or phrases of a question
+MAX_RANKING_WORDS = 12  # the rarest words, for the database's ranking
 
 # The longer a text, the less; as in bm25, but not as exactly.
-_RANK = "%s * ts_rank(%s::real[], r.words, %s::tsquery, 1)"
+_RANK_EXPRESSION = "%s * ts_rank(%s::real[], r.words, %s::tsquery, 1)"
 
 
 def match(cursor: Cursor, store: int, question: MatchWords) -> list[Match]:
     if question.limit <= 0:
         return []
     words = question.words
-    phrases = leaves(words)
-    census = counted(cursor, store, [tsquery(phrase) for phrase in phrases])
+    phrases = list_phrases(words)
+    census = count_matches(cursor, store, [build_tsquery(phrase) for phrase in phrases])
     having = dict(zip(phrases, census.fitting, strict=True))
-    few = _few(words, having)
-    idfs = {phrase: idf(census.records, having[phrase]) for phrase in leaves(few)}
-    telling = _telling(few, having)
+    few = _limit_parts(words, having)
+    idfs = {phrase: compute_idf(census.records, having[phrase]) for phrase in list_phrases(few)}
+    telling = _select_rarest(few, having)
     is_all = telling == few
-    rows = _ranked(cursor, store, replace(question, words=telling), idfs, is_last=is_all)
+    rows = _read_ranked(cursor, store, replace(question, words=telling), idfs, is_last=is_all)
     if len(rows) < question.limit and not is_all:
-        rows = _ranked(cursor, store, replace(question, words=few), idfs, is_last=True)
+        rows = _read_ranked(cursor, store, replace(question, words=few), idfs, is_last=True)
     meant = words if isinstance(words, AllOf) else few  # a record with only some words is omitted
-    scores = Scorer(meant, idfs, question.weights).scores([row[3] for row in rows])
+    scores = Scorer(meant, idfs, question.weights).score_all([row[3] for row in rows])
     found = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
     found.sort(key=lambda each: (-each[0], each[1][2]))
     return [
-        Match(given(record_id), parent and given(parent), score)
+        Match(unescape_text(record_id), parent and unescape_text(parent), score)
         for score, (record_id, parent, _, _) in found[: question.limit]
     ]
 
 
-def frequencies(cursor: Cursor, store: int, question: MeasureWords) -> Mapping[str, float]:
+def measure_words(cursor: Cursor, store: int, question: MeasureWords) -> Mapping[str, float]:
     """Return shares; those of common words in a large store are estimates."""
     wanted = list(dict.fromkeys(question.words))
     if not wanted:
         return {}
-    census = counted(cursor, store, [tsquery(Phrase((word,))) for word in wanted])
+    census = count_matches(cursor, store, [build_tsquery(WordPhrase((word,))) for word in wanted])
     records = max(census.records, 1)
     return {w: min(n / records, 1.0) for w, n in zip(wanted, census.fitting, strict=True)}
 
 
-def _few(words: WordQuery, having: Mapping[Phrase, float]) -> WordQuery:
+def _limit_parts(words: WordQuery, having: Mapping[WordPhrase, float]) -> WordQuery:
     """Of very many words the rarest; no statement takes any number of them."""
-    if not isinstance(words, AllOf | AnyOf) or len(words.parts) <= MOST_PARTS:
+    if not isinstance(words, AllOf | AnyOf) or len(words.parts) <= MAX_QUERY_PARTS:
         return words
-    counts = [(_most(part, having), part) for part in words.parts]
+    counts = [(_estimate_count(part, having), part) for part in words.parts]
     if isinstance(words, AnyOf):  # what nobody has finds nobody
         counts = [each for each in counts if each[0]] or counts
     counts.sort(key=lambda each: each[0])
-    return type(words)(tuple(part for _, part in counts[:MOST_PARTS]))
+    return type(words)(tuple(part for _, part in counts[:MAX_QUERY_PARTS]))
 
 
-def _telling(words: WordQuery, having: Mapping[Phrase, float]) -> WordQuery:
+def _select_rarest(words: WordQuery, having: Mapping[WordPhrase, float]) -> WordQuery:
     """Of many alternatives the rarest: who has none of them is outdone by those who have."""
     if not isinstance(words, AnyOf):
         return words
     rarest: list[WordQuery] = []
     found = 0.0
-    for part in sorted(words.parts, key=lambda part: _most(part, having)):
-        if found >= ENOUGH:
+    for part in sorted(words.parts, key=lambda part: _estimate_count(part, having)):
+        if found >= ENOUGH_RECORDS:
             return AnyOf(tuple(rarest))
         rarest.append(part)
-        found += _most(part, having)
+        found += _estimate_count(part, having)
     return words
 
 
-def _most(words: WordQuery, having: Mapping[Phrase, float]) -> float:
+def _estimate_count(words: WordQuery, having: Mapping[WordPhrase, float]) -> float:
     """How many records fit, at the most or about."""
-    if isinstance(words, Phrase):
+    if isinstance(words, WordPhrase):
         return having[words]
-    return sum(having[phrase] for phrase in leaves(words))
+    return sum(having[phrase] for phrase in list_phrases(words))
 
 
-def _ranked(
+def _read_ranked(
     cursor: Cursor,
     store: int,
     question: MatchWords,
-    idfs: Mapping[Phrase, float],
+    idfs: Mapping[WordPhrase, float],
     *,
     is_last: bool,
 ) -> list[tuple[Any, ...]]:
     """Id, parent, age and words of those that fit, the best ones if there are many."""
     words, weights = question.words, question.weights
-    sql, values = condition(replace(question.where, deleted=False))
-    rarest = sorted(idfs.items(), key=lambda item: -item[1])[:RANKED_BY]
+    sql, values = format_filter(replace(question.where, deleted=False))
+    rarest = sorted(idfs.items(), key=lambda item: -item[1])[:MAX_RANKING_WORDS]
     scale = max(weights.name, weights.text, weights.context) or 1.0
     shares = [0.0, weights.context / scale, weights.text / scale, weights.name / scale]
-    ranks = [each for phrase, telling in rarest for each in (telling, shares, tsquery(phrase))]
+    ranks = [
+        each for phrase, telling in rarest for each in (telling, shares, build_tsquery(phrase))
+    ]
     fitting = (
         "SELECT r.id, r.parent, r.age, r.words FROM records r "
         f"WHERE r.store = %s AND r.words @@ %s::tsquery AND {sql}"
     )
-    fits = (store, in_store(store, tsquery(words)), *values)
+    fits = (store, restrict_to_store(store, build_tsquery(words)), *values)
     asking = ask_last if is_last else ask
     return asking(
         cursor,
         # Where the newest are not all, also older ones whose name fits: it says more than any
         # text, and of two such names the shorter one has less beside.
-        f"WITH newest AS MATERIALIZED ({fitting} ORDER BY r.age DESC LIMIT {RANKED}), "
-        f"named AS ({fitting} AND (SELECT count(*) FROM newest) = {RANKED} "
-        f"AND r.age < (SELECT min(age) FROM newest) AND {NAMED} "
-        f"ORDER BY length(r.name), r.age LIMIT {RANKED}) "
+        f"WITH newest AS MATERIALIZED ({fitting} ORDER BY r.age DESC LIMIT {MAX_RANKED_RECORDS}), "
+        f"named AS ({fitting} AND (SELECT count(*) FROM newest) = {MAX_RANKED_RECORDS} "
+        f"AND r.age < (SELECT min(age) FROM newest) AND {NAME_MATCH_CONDITION} "
+        f"ORDER BY length(r.name), r.age LIMIT {MAX_RANKED_RECORDS}) "
         "SELECT r.id, r.parent, r.age, r.words::text "
         "FROM (SELECT * FROM newest UNION ALL SELECT * FROM named) r "
-        f"ORDER BY {' + '.join([_RANK] * len(rarest))} DESC, r.age LIMIT %s",
+        f"ORDER BY {' + '.join([_RANK_EXPRESSION] * len(rarest))} DESC, r.age LIMIT %s",
         *fits,
         *fits,
-        in_store(store, in_name(leaves(words))),
+        restrict_to_store(store, build_name_tsquery(list_phrases(words))),
         *ranks,
-        most(max(SCORED * question.limit, FEWEST_SCORED)),
+        to_limit(max(SCORED_FACTOR * question.limit, MIN_SCORED_RECORDS)),
     ).fetchall()

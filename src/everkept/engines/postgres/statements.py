@@ -19,11 +19,11 @@ from everkept.engines.postgres.connection import Connection
 
 MAX_REMEMBERED_TEXTS = 2_000
 UNKNOWN, INT4, INT8, NUMERIC, FLOAT8, BOOL, UUID_TYPE = 0, 23, 20, 1700, 701, 16, 2950
-LAST_INT4, LAST_INT8 = 2**31 - 1, 2**63 - 1
+MAX_INT4, MAX_INT8 = 2**31 - 1, 2**63 - 1
 
 Values = Sequence[Any] | Mapping[str, Any]
 
-_PLACE = re.compile(r"%(?:%|s|\((\w+)\)s)")
+_PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 _SPECIAL = re.compile(r'(["\\])')
 
 
@@ -44,14 +44,14 @@ def build_statement(text: str | bytes, values: Values | None = None) -> Statemen
         text = text.decode()
     if values is None:
         return Statement(text.encode())
-    numbered, names = _number(text)
+    numbered, names = _number_placeholders(text)
     given = values if isinstance(values, Sequence) else [values[name] for name in names]
     encoded = [_encode(value) for value in given]
     return Statement(numbered, [each[0] for each in encoded], tuple([each[1] for each in encoded]))
 
 
 @lru_cache(MAX_REMEMBERED_TEXTS)
-def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
+def _number_placeholders(text: str) -> tuple[bytes, tuple[str, ...]]:
     """The text with `$1` for `%s` or `%(name)s`, and the names."""
     names: dict[str, int] = {}
 
@@ -61,7 +61,7 @@ def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
         name = found[1] or f"{len(names)}"
         return f"${names.setdefault(name, len(names) + 1)}"
 
-    return _PLACE.sub(place, text).encode(), tuple(names)
+    return _PLACEHOLDER.sub(place, text).encode(), tuple(names)
 
 
 def _encode(value: Any) -> tuple[bytes | None, int]:
@@ -74,24 +74,24 @@ def _encode(value: Any) -> tuple[bytes | None, int]:
     raise TypeError(f"{type(value).__name__} cannot be a value of a statement")
 
 
-def _without_nul(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     encoded = text.encode()
     if b"\0" in encoded:
         raise psycopg.DataError("a text holds NUL (0x00)")
     return encoded
 
 
-def _type_of(number: int) -> int:
-    if -LAST_INT4 <= number <= LAST_INT4:
+def _choose_integer_type(number: int) -> int:
+    if -MAX_INT4 <= number <= MAX_INT4:
         return INT4
-    return INT8 if -LAST_INT8 <= number <= LAST_INT8 else NUMERIC
+    return INT8 if -MAX_INT8 <= number <= MAX_INT8 else NUMERIC
 
 
-def _array(values: Sequence[Any]) -> str:
-    return f"{{{','.join(map(_element, values))}}}"
+def _format_array(values: Sequence[Any]) -> str:
+    return f"{{{','.join(map(_format_element, values))}}}"
 
 
-def _element(value: Any) -> str:
+def _format_element(value: Any) -> str:
     return _ELEMENTS.get(value.__class__, _quote)(value)
 
 
@@ -110,32 +110,32 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
 }
 _ENCODERS: dict[type, Callable[[Any], tuple[bytes | None, int]]] = {
     type(None): lambda _: (None, UNKNOWN),
-    str: lambda value: (_without_nul(value), UNKNOWN),
+    str: lambda value: (_encode_text(value), UNKNOWN),
     bool: lambda value: (b"t" if value else b"f", BOOL),
-    int: lambda value: (b"%d" % value, _type_of(value)),
+    int: lambda value: (b"%d" % value, _choose_integer_type(value)),
     float: lambda value: (repr(float(value)).encode(), FLOAT8),
     UUID: lambda value: (str(value).encode(), UUID_TYPE),
-    list: lambda value: (_without_nul(_array(value)), UNKNOWN),
-    Sequence: lambda value: (_without_nul(_array(value)), UNKNOWN),
+    list: lambda value: (_encode_text(_format_array(value)), UNKNOWN),
+    Sequence: lambda value: (_encode_text(_format_array(value)), UNKNOWN),
 }
 
 
-PREPARED_AFTER = 5  # uses of a statement, after which the server is to remember it
+PREPARE_AFTER_USES = 5  # uses of a statement, after which the server is to remember it
 MAX_PREPARED = 250  # statements that it remembers for one connection
 MAX_COUNTED = 2_000  # statements whose uses are counted
 
 Row = tuple[Any, ...]
-Look = Callable[[], None]
-Check = Callable[["Answer"], None]
-_Key = tuple[bytes, tuple[int, ...]]
+WaitCallback = Callable[[], None]
+ResultCheck = Callable[["QueryResult"], None]
+_StatementKey = tuple[bytes, tuple[int, ...]]
 
-_FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
+_OK_STATUSES = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 
-class Answer:
+class QueryResult:
     """What a statement gives; whoever looks at it waits until it is there."""
 
-    def __init__(self, look: Look, check: Check | None = None) -> None:
+    def __init__(self, look: WaitCallback, check: ResultCheck | None = None) -> None:
         """`check` is called with it as soon as it is there, before anything that comes behind."""
         self._look = look
         self._check = check
@@ -184,13 +184,13 @@ class Answer:
         """It was not done, for one before it has failed."""
         self._is_skipped = True
 
-    def take(self, result: PGresult, transformer: abc.Transformer) -> None:
+    def set_result(self, result: PGresult, transformer: abc.Transformer) -> None:
         """Raises what the server says against it, and what `check` does."""
         self._result = result
         if result.status == ExecStatus.TUPLES_OK:
             transformer.set_pgresult(result)
             self._rows = transformer.load_rows(0, result.ntuples, tuple)
-        elif result.status not in _FINE:
+        elif result.status not in _OK_STATUSES:
             self.error = error_from_result(result)
         if self._check is not None:
             self._check(self)
@@ -198,7 +198,7 @@ class Answer:
             raise self.error
 
 
-class Wire:
+class StatementPipeline:
     """Used by one thread at a time.
 
     `trips` counts how often something was sent and waited for.
@@ -212,12 +212,14 @@ class Wire:
         self._pgconn = connection.pgconn
         self._transformer: abc.Transformer = adapt.Transformer(connection)
         self._remembers = remembers
-        self._uses: dict[_Key, int] = {}
-        self._names: dict[_Key, bytes] = {}  # by which the server knows statements
-        self._unsure: list[_Key] = []  # of these it has not said yet that it does
+        self._uses: dict[_StatementKey, int] = {}
+        self._names: dict[_StatementKey, bytes] = {}  # by which the server knows statements
+        self._unsure: list[_StatementKey] = []  # of these it has not said yet that it does
         self._named = 0
         self._has_failed = False
-        self._expected: deque[Answer | None] = deque()  # None: the end of what went out together
+        self._expected: deque[QueryResult | None] = (
+            deque()
+        )  # None: the end of what went out together
         self._selector: selectors.BaseSelector | None = None
         self._awaited = selectors.EVENT_READ
 
@@ -230,14 +232,16 @@ class Wire:
         self.has_answered = False
         self._pgconn.enter_pipeline_mode()
 
-    def send(self, statement: Statement, look: Look, check: Check | None = None) -> Answer:
+    def send(
+        self, statement: Statement, look: WaitCallback, check: ResultCheck | None = None
+    ) -> QueryResult:
         """It goes out with the next `synchronize`."""
-        name = self._name_of(statement) if self._remembers else None
+        name = self._find_prepared_name(statement) if self._remembers else None
         if name is None:
             self._pgconn.send_query_params(statement.text, statement.values, statement.types)
         else:
             self._pgconn.send_query_prepared(name, statement.values)
-        answer = Answer(look, check)
+        answer = QueryResult(look, check)
         self._expected.append(answer)
         return answer
 
@@ -251,18 +255,18 @@ class Wire:
         self.trips += bool(self._expected)
         while self._expected:
             answer = self._expected[0]
-            result = self._next_result()
+            result = self._read_result()
             if answer is None:
                 self._expected.popleft()
                 continue
-            while self._next_result() is not None:  # None is the end of an answer
+            while self._read_result() is not None:  # None is the end of an answer
                 pass
             self._expected.popleft()
             if self._has_failed or result is None:
                 answer.skip()
                 continue
             self._has_failed = True  # unless it can be taken
-            answer.take(result, self._transformer)
+            answer.set_result(result, self._transformer)
             self._has_failed = False
             self.has_answered = True
 
@@ -281,7 +285,7 @@ class Wire:
         self._unsure.clear()
         self._has_failed = False
 
-    def _next_result(self) -> PGresult | None:
+    def _read_result(self) -> PGresult | None:
         pgconn = self._pgconn
         while pgconn.flush():
             self._wait(selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -300,7 +304,7 @@ class Wire:
             self._awaited = events
         self._selector.select()
 
-    def _name_of(self, statement: Statement) -> bytes | None:
+    def _find_prepared_name(self, statement: Statement) -> bytes | None:
         """None while the server need not remember it."""
         key = statement.text, statement.types
         if (known := self._names.get(key)) is not None:
@@ -308,12 +312,12 @@ class Wire:
         if len(self._uses) >= MAX_COUNTED:
             self._uses.clear()
         self._uses[key] = uses = self._uses.get(key, 0) + 1
-        if uses <= PREPARED_AFTER or len(self._names) >= MAX_PREPARED:
+        if uses <= PREPARE_AFTER_USES or len(self._names) >= MAX_PREPARED:
             return None
         self._named += 1
         name = b"s%d" % self._named
         self._pgconn.send_prepare(name, statement.text, statement.types)
-        self._expected.append(Answer(_ignore))
+        self._expected.append(QueryResult(_ignore))
         self._names[key] = name
         self._unsure.append(key)
         return name
@@ -329,7 +333,7 @@ class Cursor:
     What goes out together is a transaction of its own here; see `transactions.py` for longer ones.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: StatementPipeline) -> None:
         self._wire = wire
         self.news: set[int | None] = set()  # what is to be told once the transaction is committed
 
@@ -337,30 +341,30 @@ class Cursor:
     def server_version(self) -> int:
         return self._wire.connection.pgconn.server_version
 
-    def ask(self, statement: str | bytes, values: Values | None = None) -> Answer:
+    def ask(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         """Return an answer to look at later. The statement goes out with what comes next."""
         return self._send(build_statement(statement, values))
 
-    def ask_last(self, statement: str | bytes, values: Values | None = None) -> Answer:
+    def ask_last(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         """Ask what no other statement follows: the end of a question goes out with it."""
         return self.ask(statement, values)
 
-    def execute(self, statement: str | bytes, values: Values | None = None) -> Answer:
+    def execute(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         """Ask, and wait until it is done."""
         answer = self.ask(statement, values)
-        self._look()
+        self._receive()
         return answer
 
     def finish(self) -> None:
         """Ends the transaction. What was asked in it is done from then on."""
         if self._wire.is_waiting:
-            self._look()
+            self._receive()
 
-    def _send(self, statement: Statement, check: Check | None = None) -> Answer:
+    def _send(self, statement: Statement, check: ResultCheck | None = None) -> QueryResult:
         self._wire.open()
-        return self._wire.send(statement, self._look, check)
+        return self._wire.send(statement, self._receive, check)
 
-    def _look(self) -> None:
+    def _receive(self) -> None:
         """Until all that was asked is answered."""
         try:
             self._exchange()
@@ -372,34 +376,36 @@ class Cursor:
         self._wire.receive()
 
 
-def cursor_on(connection: Connection) -> Cursor:
+def open_cursor(connection: Connection) -> Cursor:
     """One for a connection that somebody else opened and closes."""
-    return Cursor(Wire(connection))
+    return Cursor(StatementPipeline(connection))
 
 
-LARGEST = 2**63 - 1  # number that the database knows
+MAX_INTEGER = 2**63 - 1  # number that the database knows
 
 
-def ask(cursor: Cursor, statement: str, *values: Any) -> Answer:
+def ask(cursor: Cursor, statement: str, *values: Any) -> QueryResult:
     """It goes out with what comes next, or when its answer is looked at."""
     # Nothing that a caller gives is ever part of a statement: it is among the values.
     return cursor.ask(statement, values)
 
 
-def ask_last(cursor: Cursor, statement: str, *values: Any) -> Answer:
+def ask_last(cursor: Cursor, statement: str, *values: Any) -> QueryResult:
     """Likewise, of a question that asks nothing behind it."""
     return cursor.ask_last(statement, values)
 
 
-def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> Answer | None:
+def ask_for(
+    cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]
+) -> QueryResult | None:
     """Of one store and some things in it; without any there is nothing to ask."""
     return ask(cursor, statement, store, wanted) if wanted else None
 
 
-def rows_of(asked: Answer | None) -> list[tuple[Any, ...]]:
+def fetch_rows(asked: QueryResult | None) -> list[tuple[Any, ...]]:
     return [] if asked is None else asked.fetchall()
 
 
-def most(limit: int | None) -> int | None:
+def to_limit(limit: int | None) -> int | None:
     """What a statement takes as its limit."""
-    return None if limit is None or limit < 0 else min(limit, LARGEST)
+    return None if limit is None or limit < 0 else min(limit, MAX_INTEGER)

@@ -12,31 +12,31 @@ from psycopg.errors import (
 )
 
 from everkept.core import store as questions
-from everkept.core.answers import Access, Purged
-from everkept.core.records import Batch, Change, Link, Record
+from everkept.core.answers import AccessCount, PurgeResult
+from everkept.core.records import Batch, Change, Record, RecordLink
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres import commit, purge, queries, replication, search, vectors
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.indexes import Growth, IndexKeeper
-from everkept.engines.postgres.rows import RECORD_COLUMNS, kept
-from everkept.engines.postgres.statements import LARGEST, Cursor, ask
+from everkept.engines.postgres.indexes import IndexMaintenance, StoreGrowth
+from everkept.engines.postgres.rows import RECORD_COLUMNS, escape_text
+from everkept.engines.postgres.statements import MAX_INTEGER, Cursor, ask
 from everkept.engines.postgres.writes import (
     StorePlace,
-    aged_record,
-    check_there,
-    listed,
-    new_words,
-    state,
+    check_exists,
+    compute_words,
+    decode_aged_record,
+    encode_rows,
+    read_state,
 )
-from everkept.engines.stored_text import Shift
+from everkept.engines.stored_text import RecordShift
 from everkept.errors import InvalidInput, NotFound
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Round(Generic[K, T]):
+class SharedQuery(Generic[K, T]):
     """Who asks before the event loop goes on shares one answer with the others."""
 
     def __init__(self, answer: Callable[[Sequence[K]], Awaitable[Mapping[K, T]]]) -> None:
@@ -56,14 +56,14 @@ class Round(Generic[K, T]):
             group.waiting -= 1
             if not group.waiting:
                 group.task.cancel()
-                self._leave(group)
+                self._drop(group)
             raise
 
     async def _begin(self, keys: Mapping[K, None]) -> Mapping[K, T]:
         self._next = None
         return await self._answer(list(keys))
 
-    def _leave(self, group: "_Group[K, T]") -> None:
+    def _drop(self, group: "_Group[K, T]") -> None:
         """Nobody joins it any more."""
         if self._next is group:
             self._next = None
@@ -80,32 +80,34 @@ class _Group(Generic[K, T]):
         self.task = asyncio.get_running_loop().create_task(begin(self.keys))
 
 
-SAMPLE = 200  # records whose words are made anew and compared
+SAMPLE_RECORDS = 200  # records whose words are made anew and compared
 
-_RECORDS = "FROM records r JOIN stores s ON s.number = r.store WHERE r.store = %s AND "
-_LINKS = "FROM links l JOIN stores s ON s.number = l.store WHERE l.store = %s AND "
-_IS_THERE = "EXISTS (SELECT FROM records x WHERE x.store = {0}.store AND x.id = {1})"
+_FROM_RECORDS = "FROM records r JOIN stores s ON s.number = r.store WHERE r.store = %s AND "
+_FROM_LINKS = "FROM links l JOIN stores s ON s.number = l.store WHERE l.store = %s AND "
+_EXISTS = "EXISTS (SELECT FROM records x WHERE x.store = {0}.store AND x.id = {1})"
 # What each of these finds is wrong, however many there are.
-_FINDINGS = {
-    "records are not in the word index": f"{_RECORDS} r.deleted_at IS NULL AND r.words IS NULL",
+_FAULT_QUERIES = {
+    "records are not in the word index": f"{_FROM_RECORDS} r.deleted_at IS NULL AND r.words IS "
+    "NULL",
     "entries of the word index have no record": (
-        f"{_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"
+        f"{_FROM_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"
     ),
     "records belong to one that is not there": (
-        f"{_RECORDS} r.parent IS NOT NULL AND NOT {_IS_THERE.format('r', 'r.parent')}"
+        f"{_FROM_RECORDS} r.parent IS NOT NULL AND NOT {_EXISTS.format('r', 'r.parent')}"
     ),
     "links have an end that is not there": (
-        f"{_LINKS} NOT ({_IS_THERE.format('l', 'l.source')} "
-        f"AND {_IS_THERE.format('l', 'l.target')})"
+        f"{_FROM_LINKS} NOT ({_EXISTS.format('l', 'l.source')} "
+        f"AND {_EXISTS.format('l', 'l.target')})"
     ),
     "names are not kept from being given twice": (
-        f"{_RECORDS} (r.stands_for IS NULL) <> (r.name_key IS NULL OR r.deleted_at IS NOT NULL)"
+        f"{_FROM_RECORDS} (r.stands_for IS NULL) <> (r.name_key IS NULL OR r.deleted_at IS NOT "
+        f"NULL)"
     ),
     "links are not kept from being made twice": (
-        f"{_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)"
+        f"{_FROM_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)"
     ),
-    "records are younger than the store says": f"{_RECORDS} r.age > s.ages",
-    "links are younger than the store says": f"{_LINKS} l.age > s.ages",
+    "records are younger than the store says": f"{_FROM_RECORDS} r.age > s.ages",
+    "links are younger than the store says": f"{_FROM_LINKS} l.age > s.ages",
     "changes are newer than the store says": (
         "FROM changes c JOIN stores s ON s.number = c.store WHERE c.store = %s AND c.seq > s.seq"
     ),
@@ -114,54 +116,56 @@ _FINDINGS = {
         "(SELECT FROM changes c WHERE c.store = e.store AND c.seq = e.seq)"
     ),
     "vectors belong to no record": (
-        f"FROM vectors v WHERE v.store = %s AND NOT {_IS_THERE.format('v', 'v.record')}"
+        f"FROM vectors v WHERE v.store = %s AND NOT {_EXISTS.format('v', 'v.record')}"
     ),
 }
-_SAMPLED = (
+_SAMPLE_QUERY = (
     f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND r.deleted_at IS NULL "
     "ORDER BY random() LIMIT %s"
 )
-_COMPARED = (
+_STALE_WORDS_QUERY = (
     "SELECT count(*) FROM json_to_recordset(%s::json) AS n(id text, words tsvector) "
     "JOIN records r ON r.store = %s AND r.id = n.id WHERE r.words IS DISTINCT FROM n.words"
 )
 
 
-def faults(cursor: Cursor, place: StorePlace) -> list[str]:
-    check_there(cursor, place)
+def find_faults(cursor: Cursor, place: StorePlace) -> list[str]:
+    check_exists(cursor, place)
     asked = {
         what: ask(cursor, f"SELECT count(*) {text}", place.number)
-        for what, text in _FINDINGS.items()
+        for what, text in _FAULT_QUERIES.items()
     }
     counts = {what: answer.fetchall()[0][0] for what, answer in asked.items()}
-    stale = _stale_words(cursor, place.number)
+    stale = _count_stale_words(cursor, place.number)
     if stale:
-        counts[f"of {SAMPLE} records are found by words that are not theirs"] = stale
+        counts[f"of {SAMPLE_RECORDS} records are found by words that are not theirs"] = stale
     return [f"{count} {what}" for what, count in counts.items() if count]
 
 
-def _stale_words(cursor: Cursor, store: int) -> int:
-    sampled = [aged_record(row) for row in ask(cursor, _SAMPLED, store, SAMPLE)]
+def _count_stale_words(cursor: Cursor, store: int) -> int:
+    sampled = [decode_aged_record(row) for row in ask(cursor, _SAMPLE_QUERY, store, SAMPLE_RECORDS)]
     records = {record.id: record for _, record in sampled}
     ages = {record.id: age for age, record in sampled}  # those that are read meanwhile join them
-    words = new_words(cursor, store, Shift({}, records, ages))
-    rows = [{"id": kept(record_id), "words": words[record_id]} for record_id in records]
-    return ask(cursor, _COMPARED, listed(rows), store).fetchall()[0][0]
+    words = compute_words(cursor, store, RecordShift({}, records, ages))
+    rows = [{"id": escape_text(record_id), "words": words[record_id]} for record_id in records]
+    return ask(cursor, _STALE_WORDS_QUERY, encode_rows(rows), store).fetchall()[0][0]
 
 
-CLEANSING = 10.0  # seconds that a purge waits until no page has what was removed
+VACUUM_SECONDS = 10.0  # seconds that a purge waits until no page has what was removed
 
 
-Authors = Round[int, list[str]]  # by the number of a store
+AuthorQuery = SharedQuery[int, list[str]]  # by the number of a store
 
 
-def authors_in(database: Database) -> Authors:
+def build_author_query(database: Database) -> AuthorQuery:
     """For all stores there."""
-    return Round(lambda stores: database.read(lambda cursor: queries.authors(cursor, stores)))
+    return SharedQuery(
+        lambda stores: database.read(lambda cursor: queries.list_authors(cursor, stores))
+    )
 
 
 Q = TypeVar("Q")
-Answer = Callable[["PostgresStore", Q], Awaitable[T]]
+AnswerMethod = Callable[["PostgresStore", Q], Awaitable[T]]
 _ById = TypeVar(
     "_ById",
     questions.GetRecords,
@@ -172,7 +176,7 @@ _ById = TypeVar(
 )
 
 
-def _reads(work: Callable[[Cursor, int, Q], T]) -> "Answer[Q, T]":
+def _build_read(work: Callable[[Cursor, int, Q], T]) -> "AnswerMethod[Q, T]":
     """Return the answer that asks in one transaction."""
 
     def answer(store: "PostgresStore", question: Q) -> Awaitable[T]:
@@ -181,9 +185,9 @@ def _reads(work: Callable[[Cursor, int, Q], T]) -> "Answer[Q, T]":
     return answer
 
 
-def _reads_some(
+def _build_id_read(
     work: Callable[[Cursor, int, _ById], T], nothing: Callable[[], T]
-) -> "Answer[_ById, T]":
+) -> "AnswerMethod[_ById, T]":
     """Return the answer that asks only if there are ids to ask for."""
 
     async def answer(store: "PostgresStore", question: _ById) -> T:
@@ -202,22 +206,22 @@ class PostgresStore(TableStore):
         database: Database,
         number: int,
         title: str,
-        clock: Clock = now,
+        clock: Clock = read_clock,
         *,
-        indexes: IndexKeeper | None = None,
-        authors: Authors | None = None,
+        indexes: IndexMaintenance | None = None,
+        authors: AuthorQuery | None = None,
     ) -> None:
         """`title` is the name of the project, for whoever reads what went wrong.
 
         Without `indexes` all vectors are compared, however many there are. Stores that share
         `authors` are asked for theirs together.
         """
-        self._authors = authors or authors_in(database)
+        self._authors = authors or build_author_query(database)
         self._indexes = indexes
         self._database = database
         self.number = number
         self._place = StorePlace(number, title)
-        self._cleanser = purge.Cleanser(database)
+        self._cleanser = purge.Vacuumer(database)
         self._clock = clock
 
     async def commit(self, batch: Batch) -> Change:
@@ -226,25 +230,25 @@ class PostgresStore(TableStore):
         return change
 
     async def _get_revision(self, _: questions.GetRevision) -> int:
-        return (await self.read(lambda cursor: state(cursor, self._place))).seq
+        return (await self.read(lambda cursor: read_state(cursor, self._place))).seq
 
     async def _get_stamp(self, _: questions.GetStamp) -> tuple[int, int]:
-        found = await self.read(lambda cursor: state(cursor, self._place))
+        found = await self.read(lambda cursor: read_state(cursor, self._place))
         return found.seq, found.moves
 
     def _find_faults(self, _: questions.FindFaults) -> Awaitable[list[str]]:
-        return self.read(lambda cursor: faults(cursor, self._place))
+        return self.read(lambda cursor: find_faults(cursor, self._place))
 
     def _list_authors(self, _: questions.ListAuthors) -> Awaitable[list[str]]:
         return self._authors.ask(self.number)
 
-    async def _purge(self, upkeep: questions.Purge) -> Purged:
+    async def _purge(self, upkeep: questions.Purge) -> PurgeResult:
         at = self._clock()
-        return await self._removed(lambda cursor: purge.purge(cursor, self._place, upkeep.refs, at))
+        return await self._remove(lambda cursor: purge.purge(cursor, self._place, upkeep.refs, at))
 
-    async def _redact(self, upkeep: questions.Redact) -> Purged:
+    async def _redact(self, upkeep: questions.Redact) -> PurgeResult:
         at = self._clock()
-        return await self._removed(
+        return await self._remove(
             lambda cursor: purge.redact(cursor, self._place, upkeep.refs, upkeep.clean, at)
         )
 
@@ -255,33 +259,33 @@ class PostgresStore(TableStore):
             lambda cursor: vectors.put_vectors(cursor, self.number, upkeep.model, upkeep.items)
         )
         if self._indexes is not None:
-            self._indexes.note(self.number, came)
+            self._indexes.note_vectors(self.number, came)
         return came
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
             await self._write(lambda cursor: queries.note_accesses(cursor, self.number, upkeep))
 
-    async def _restock(self, upkeep: questions.Restock) -> None:
+    async def _replicate(self, upkeep: questions.Replicate) -> None:
         stock = upkeep.stock
         (grown, tables), removed_in = await self._write(
             lambda cursor: (
-                replication.restock(cursor, self._place, stock),
-                purge.moment(cursor),
+                replication.apply_page(cursor, self._place, stock),
+                purge.read_transaction_id(cursor),
             )
         )
         self._note_growth(grown)
         if tables:
-            await self._cleanser.cleansed(removed_in, tables, CLEANSING)
+            await self._cleanser.vacuum(removed_in, tables, VACUUM_SECONDS)
         if self._indexes is not None:
-            self._indexes.note(self.number, sum(map(len, stock.vectors.values())))
+            self._indexes.note_vectors(self.number, sum(map(len, stock.vectors.values())))
 
     async def read(self, question: Callable[[Cursor], T]) -> T:
         """Ask in one transaction that writes nothing."""
 
         def asked(cursor: Cursor) -> T:
             try:
-                return _checked(question, cursor)
+                return _run_checked(question, cursor)
             except (ProgramLimitExceeded, StatementTooComplex) as error:
                 raise InvalidInput(
                     "A question is too long or too involved for PostgreSQL.",
@@ -293,7 +297,7 @@ class PostgresStore(TableStore):
     async def _write(self, work: Callable[[Cursor], T]) -> T:
         def done(cursor: Cursor) -> T:
             try:
-                return _checked(work, cursor, ends=True)
+                return _run_checked(work, cursor, ends=True)
             except ProgramLimitExceeded as error:
                 raise InvalidInput(
                     "An id or a tag is too long to be stored in PostgreSQL.", hint="Shorten it."
@@ -305,57 +309,57 @@ class PostgresStore(TableStore):
 
         return await self._database.write(done)
 
-    def _note_growth(self, grown: Growth) -> None:
+    def _note_growth(self, grown: StoreGrowth) -> None:
         if self._indexes is not None and grown.is_doubling:
             self._indexes.note_doubling(self.number)
 
-    async def _removed(self, work: Callable[[Cursor], purge.Removed]) -> Purged:
+    async def _remove(self, work: Callable[[Cursor], purge.RemovalResult]) -> PurgeResult:
         (records, links, tables), removed_in = await self._write(
-            lambda cursor: (work(cursor), purge.moment(cursor))
+            lambda cursor: (work(cursor), purge.read_transaction_id(cursor))
         )
-        is_clean = not tables or await self._cleanser.cleansed(removed_in, tables, CLEANSING)
-        return Purged(records, links, complete=is_clean)
+        is_clean = not tables or await self._cleanser.vacuum(removed_in, tables, VACUUM_SECONDS)
+        return PurgeResult(records, links, complete=is_clean)
 
     answers: ClassVar[Answers] = {
-        questions.GetRecords: _reads_some(queries.get_records, list[Record]),
-        questions.ScanRecords: _reads(queries.scan),
-        questions.MatchWords: _reads(search.match),
-        questions.MatchText: _reads(queries.containing),
-        questions.FindLinks: _reads_some(queries.links, list[Link]),
-        questions.ReadSubgraph: _reads(queries.subgraph),
-        questions.WalkLinks: _reads(queries.walk),
-        questions.CountSources: _reads(queries.sources_of),
-        questions.GetLinks: _reads_some(queries.get_links, list[Link]),
-        questions.ScanLinks: _reads(queries.scan_links),
-        questions.CountLive: _reads(queries.count),
-        questions.CountRecords: _reads(queries.how_many),
-        questions.ReadChanges: _reads(queries.changes),
-        questions.ReadHistory: _reads(queries.history),
+        questions.GetRecords: _build_id_read(queries.get_records, list[Record]),
+        questions.ScanRecords: _build_read(queries.scan),
+        questions.MatchWords: _build_read(search.match),
+        questions.MatchText: _build_read(queries.match_text),
+        questions.FindLinks: _build_id_read(queries.list_links, list[RecordLink]),
+        questions.ReadSubgraph: _build_read(queries.read_subgraph),
+        questions.WalkLinks: _build_read(queries.walk),
+        questions.CountSources: _build_read(queries.count_sources),
+        questions.GetLinks: _build_id_read(queries.get_links, list[RecordLink]),
+        questions.ScanLinks: _build_read(queries.scan_links),
+        questions.CountLive: _build_read(queries.count_live),
+        questions.CountRecords: _build_read(queries.count_records),
+        questions.ReadChanges: _build_read(queries.read_changes),
+        questions.ReadHistory: _build_read(queries.read_history),
         questions.GetRevision: _get_revision,
         questions.GetStamp: _get_stamp,
         questions.FindFaults: _find_faults,
-        questions.TallyRecords: _reads(queries.tally),
-        questions.ListScopes: _reads(queries.scopes),
+        questions.TallyRecords: _build_read(queries.tally),
+        questions.ListScopes: _build_read(queries.list_scopes),
         questions.ListAuthors: _list_authors,
-        questions.MeasureWords: _reads(search.frequencies),
-        questions.FindUnembedded: _reads(vectors.unembedded),
-        questions.CountVectors: _reads(vectors.vector_counts),
-        questions.GetVectors: _reads_some(vectors.vectors, dict[str, Any]),
-        questions.FindNear: _reads(vectors.near),
-        questions.GetAccesses: _reads_some(queries.accesses, dict[str, Access]),
-        questions.ListMostAccessed: _reads(queries.most_accessed),
-        questions.MeasureSize: _reads(queries.size),
+        questions.MeasureWords: _build_read(search.measure_words),
+        questions.FindUnembedded: _build_read(vectors.find_unembedded),
+        questions.CountVectors: _build_read(vectors.count_vectors),
+        questions.GetVectors: _build_id_read(vectors.get_vectors, dict[str, Any]),
+        questions.FindNear: _build_read(vectors.find_nearest),
+        questions.GetAccesses: _build_id_read(queries.get_accesses, dict[str, AccessCount]),
+        questions.ListMostAccessed: _build_read(queries.list_most_accessed),
+        questions.MeasureSize: _build_read(queries.measure_size),
     }
     upkeeps: ClassVar[Upkeeps] = {
         questions.Purge: _purge,
         questions.Redact: _redact,
         questions.PutVectors: _put_vectors,
         questions.NoteAccesses: _note_accesses,
-        questions.Restock: _restock,
+        questions.Replicate: _replicate,
     }
 
 
-def _checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False) -> T:
+def _run_checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False) -> T:
     """One that `ends` is committed here, for that may fail as what was written would."""
     try:
         done = work(cursor)
@@ -369,5 +373,5 @@ def _checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False)
     except NumericValueOutOfRange as error:
         raise InvalidInput(
             "A number is too large to be stored.",
-            hint=f"Whole numbers go from {-LARGEST - 1} to {LARGEST}.",
+            hint=f"Whole numbers go from {-MAX_INTEGER - 1} to {MAX_INTEGER}.",
         ) from error

@@ -17,32 +17,32 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from everkept.engines.postgres.connection import Connection
 from everkept.engines.postgres.schema import (
     Layout,
+    build_path_version_query,
     check_version,
-    lock_number,
-    placed_version_query,
+    compute_lock_number,
 )
 from everkept.engines.postgres.statements import (
-    Answer,
-    Check,
     Cursor,
+    QueryResult,
+    ResultCheck,
     Statement,
+    StatementPipeline,
     Values,
-    Wire,
     build_statement,
 )
 from everkept.errors import EverkeptError
 
-CANCEL_LIMIT = 0.5  # seconds to ask a server to leave off
+CANCEL_SECONDS = 0.5  # seconds to ask a server to leave off
 
 
-class Line:
+class PooledConnection:
     """Used by one thread at a time. What was stopped or cut is not used again."""
 
     def __init__(self, connection: Connection, epoch: int) -> None:
         self.connection = connection
         self.epoch = epoch  # of the pool that it belongs to
         self.is_pooled = True  # until it is known that the session is ours alone
-        self.wire = Wire(connection)
+        self.wire = StatementPipeline(connection)
         self._is_spent = False
         self._used_at = time.monotonic()
 
@@ -51,11 +51,11 @@ class Line:
         return not self._is_spent and not self.connection.closed
 
     @property
-    def idle_for(self) -> float:
+    def idle_seconds(self) -> float:
         """Seconds since it was settled."""
         return time.monotonic() - self._used_at
 
-    def answers(self, limit: float) -> bool:
+    def is_alive(self, limit: float) -> bool:
         """Whether the other side does, within so many seconds."""
         connection, deadline = self.connection.pgconn, time.monotonic() + limit
         try:
@@ -79,20 +79,20 @@ class Line:
         """
         self._is_spent = True
         with suppress(psycopg.Error):
-            self.connection.cancel_safe(timeout=CANCEL_LIMIT)
+            self.connection.cancel_safe(timeout=CANCEL_SECONDS)
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Whoever waits for an answer by it learns at once that none will come."""
         self._is_spent = True
-        cut(self.connection)
+        shut_down_socket(self.connection)
 
-    def own(self, settings: str) -> None:
+    def claim_session(self, settings: str) -> None:
         """Nobody else uses the session: what is set there stays, and statements too."""
         self.connection.execute(settings.encode(), prepare=False)
         self.is_pooled = False
-        self.wire = Wire(self.connection, remembers=True)
+        self.wire = StatementPipeline(self.connection, remembers=True)
 
-    def settle(self) -> None:
+    def roll_back(self) -> None:
         """Undoes what was not committed."""
         self._used_at = time.monotonic()
         self.wire.close()
@@ -111,7 +111,7 @@ class Line:
         self.connection.close()
 
 
-def cut(connection: Connection) -> None:
+def shut_down_socket(connection: Connection) -> None:
     """Closing it would free what the thread that waits on it still uses."""
     with suppress(OSError, psycopg.Error):
         number = connection.fileno()
@@ -119,7 +119,7 @@ def cut(connection: Connection) -> None:
             twin.shutdown(socket.SHUT_RDWR)
 
 
-class Call:
+class DatabaseCall:
     """Seen by the thread that does it, and by whoever waits for it."""
 
     def __init__(self, *, alters: bool, limit: float) -> None:
@@ -127,7 +127,7 @@ class Call:
         self.limit = limit  # seconds
         self.why: EverkeptError | None = None  # it was stopped
         self.news: set[int | None] = set()  # what it has changed, once it is committed
-        self._line: Line | None = None
+        self._line: PooledConnection | None = None
         self._is_ready = False
         self._was_ready = False
         self._lock = threading.Lock()  # a line that was left is somebody else's
@@ -147,7 +147,7 @@ class Call:
         """Whether it has come so far that a transaction of it may be committed."""
         return self.alters and self._was_ready
 
-    def take(self, line: Line, *, is_ready: bool) -> None:
+    def attach(self, line: PooledConnection, *, is_ready: bool) -> None:
         """Raises what it was stopped for, should that have come first."""
         with self._lock:
             self._line, self._is_ready = line, is_ready
@@ -155,7 +155,7 @@ class Call:
             if self.why is not None:
                 raise self.why
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         with self._lock:
             self._line, self._is_ready = None, False
 
@@ -166,46 +166,46 @@ class Call:
             if self._line is not None and self._is_ready:
                 self._line.stop()
 
-    def cut(self, why: EverkeptError) -> None:
+    def disconnect(self, why: EverkeptError) -> None:
         """It ends now, if it has a connection; else when it would have one."""
         with self._lock:
             self.why = why
             if self._line is not None:
-                self._line.cut()
+                self._line.disconnect()
 
 
 T = TypeVar("T")
 Work = Callable[[Cursor], T]
 
-_READING = Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-_WRITING = Statement(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+_BEGIN_READ = Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+_BEGIN_WRITE = Statement(b"BEGIN ISOLATION LEVEL READ COMMITTED")
 _COMMIT = Statement(b"COMMIT")
-_WENT_ON = "a transaction went on after one of its statements had failed"
+_CONTINUED_MESSAGE = "a transaction went on after one of its statements had failed"
 # A program that is frozen must not hold its locks for ever.
-_LIMITS = "statement_timeout", "idle_in_transaction_session_timeout"
+_TIMEOUT_SETTINGS = "statement_timeout", "idle_in_transaction_session_timeout"
 
 
-class Outdated(Exception):
+class TablesOutdated(Exception):
     """The tables are not there any more, or older than when the connection was opened."""
 
 
-class Misplaced(Exception):
+class SearchPathLost(Exception):
     """The session has lost its search path, so a statement might reach another schema."""
 
 
 class Transaction(Cursor):
     """One that fails as a whole."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: StatementPipeline) -> None:
         super().__init__(wire)
         self._has_failed = False
         self._is_finished = False
         wire.open()
 
-    def _send(self, statement: Statement, check: Check | None = None) -> Answer:
-        return self._wire.send(statement, self._look, check)
+    def _send(self, statement: Statement, check: ResultCheck | None = None) -> QueryResult:
+        return self._wire.send(statement, self._receive, check)
 
-    def _look(self) -> None:
+    def _receive(self) -> None:
         try:
             self._exchange()
         except BaseException:
@@ -215,7 +215,7 @@ class Transaction(Cursor):
     def finish(self) -> None:
         """Raises RuntimeError if a failure in it was passed over."""
         if self._has_failed:
-            raise RuntimeError(_WENT_ON)
+            raise RuntimeError(_CONTINUED_MESSAGE)
         if not self._is_finished:
             self._is_finished = True
             self._end()
@@ -224,14 +224,20 @@ class Transaction(Cursor):
         raise NotImplementedError
 
 
-class Question(Transaction):
+class ReadTransaction(Transaction):
     """In one snapshot; where it is more than one statement, nothing can be written in it.
 
     A question of one statement, asked with `ask_last`, takes one round trip. On a connection whose
     session is ours it needs no BEGIN: what goes out together is a transaction.
     """
 
-    def __init__(self, wire: Wire, settings: Statement | None, version: Statement, check: Check):
+    def __init__(
+        self,
+        wire: StatementPipeline,
+        settings: Statement | None,
+        version: Statement,
+        check: ResultCheck,
+    ):
         """`settings` are for this transaction; None if the session has them."""
         super().__init__(wire)
         self._settings = settings
@@ -241,14 +247,14 @@ class Question(Transaction):
         self._needs_commit = False
         self._is_over = False
 
-    def ask_last(self, statement: str | bytes, values: Values | None = None) -> Answer:
+    def ask_last(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         built = build_statement(statement, values)
         self._begin(is_explicit=self._settings is not None)
         answer = self._send(built)
         self._send_end()
         return answer
 
-    def ask(self, statement: str | bytes, values: Values | None = None) -> Answer:
+    def ask(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         if self._is_over:
             raise RuntimeError("a question went on after its last statement")
         built = build_statement(statement, values)
@@ -266,7 +272,7 @@ class Question(Transaction):
             return
         self._is_begun, self._needs_commit = True, is_explicit
         if is_explicit:
-            self._send(_READING)
+            self._send(_BEGIN_READ)
         if self._settings is not None:
             self._send(self._settings)
         self._send(self._version, self._check)
@@ -277,12 +283,18 @@ class Question(Transaction):
             self._send(_COMMIT)
 
 
-class Writing(Transaction):
+class WriteTransaction(Transaction):
     """One that changes something. It is committed once the tables are known to be as expected."""
 
-    def __init__(self, wire: Wire, opening: Sequence[Statement], version: Statement, check: Check):
+    def __init__(
+        self,
+        wire: StatementPipeline,
+        opening: Sequence[Statement],
+        version: Statement,
+        check: ResultCheck,
+    ):
         super().__init__(wire)
-        for statement in (_WRITING, *opening):
+        for statement in (_BEGIN_WRITE, *opening):
             self._send(statement)
         self._send(version, check)
 
@@ -292,78 +304,80 @@ class Writing(Transaction):
         committed = self._send(_COMMIT)
         self._exchange()
         if committed.status != b"COMMIT":
-            raise RuntimeError(_WENT_ON)
+            raise RuntimeError(_CONTINUED_MESSAGE)
 
 
-class Form:
+class TransactionFactory:
     """How transactions in one schema are begun."""
 
     def __init__(self, schema: str, layout: Layout, place: str) -> None:
         self._layout = layout
         self._place = place
-        self._version = Statement(placed_version_query(schema).encode())
+        self._version = Statement(build_path_version_query(schema).encode())
         # Whoever writes shares it: so nobody changes the tables under a transaction.
-        lock = f"SELECT pg_advisory_xact_lock_shared({lock_number(schema)})"
+        lock = f"SELECT pg_advisory_xact_lock_shared({compute_lock_number(schema)})"
         self._lock = Statement(lock.encode())
 
-    def settings(self, search_path: str, limit: float) -> str:
+    def build_session_settings(self, search_path: str, limit: float) -> str:
         """What a session is set to which is ours alone; a transaction says what else it is."""
         return "; ".join(
             f"SET {name} = {value}"
             for name, value in (
                 ("search_path", search_path),
-                *((name, f"'{value}'") for name, value in _settings(limit).items()),
+                *((name, f"'{value}'") for name, value in _build_settings(limit).items()),
                 ("default_transaction_isolation", "'repeatable read'"),
             )
         )
 
-    def question(self, line: Line, search_path: str, limit: float) -> Question:
+    def begin_read(self, line: PooledConnection, search_path: str, limit: float) -> ReadTransaction:
         """One whose first answer raises StoreTooNew, Outdated or Misplaced if the tables differ."""
         settings = None
         if line.is_pooled:
-            settings = _set_locally({"search_path": search_path, **_settings(limit)})
-        return Question(line.wire, settings, self._version, self._check)
+            settings = _build_local_settings({"search_path": search_path, **_build_settings(limit)})
+        return ReadTransaction(line.wire, settings, self._version, self._check)
 
-    def writing(self, line: Line, search_path: str, limit: float) -> Writing:
+    def begin_write(
+        self, line: PooledConnection, search_path: str, limit: float
+    ) -> WriteTransaction:
         """Likewise."""
-        settings = {"search_path": search_path, **_settings(limit)}
+        settings = {"search_path": search_path, **_build_settings(limit)}
         if not line.is_pooled:
-            settings = {name: settings[name] for name in _LIMITS}
-        opening = (_set_locally(settings), self._lock)
-        return Writing(line.wire, opening, self._version, self._check)
+            settings = {name: settings[name] for name in _TIMEOUT_SETTINGS}
+        opening = (_build_local_settings(settings), self._lock)
+        return WriteTransaction(line.wire, opening, self._version, self._check)
 
-    def _check(self, answer: Answer) -> None:
+    def _check(self, answer: QueryResult) -> None:
         if isinstance(answer.error, psycopg.errors.UndefinedTable):
-            raise Outdated from answer.error
+            raise TablesOutdated from answer.error
         if answer.error is not None:
             return
         row = answer.fetchone()
         if row is not None and not row[1]:
-            raise Misplaced
+            raise SearchPathLost
         version = int(row[0]) if row is not None else 0
         check_version(version, self._layout, self._place)
         if version < self._layout.version:
-            raise Outdated
+            raise TablesOutdated
 
 
-def _settings(limit: float) -> dict[str, str]:
+def _build_settings(limit: float) -> dict[str, str]:
     milliseconds = str(max(1, round(limit * 1000)))
     return {
-        **dict.fromkeys(_LIMITS, milliseconds),
+        **dict.fromkeys(_TIMEOUT_SETTINGS, milliseconds),
         # Stores are of unequal size: a plan for all of them is a bad one for most.
         "plan_cache_mode": "force_custom_plan",
     }
 
 
-def _set_locally(settings: dict[str, str]) -> Statement:
+def _build_local_settings(settings: dict[str, str]) -> Statement:
     calls = ", ".join(f"set_config('{name}', %s, true)" for name in settings)
     return build_statement(f"SELECT {calls}", list(settings.values()))
 
 
 CHANNEL = "everkept"
-PAUSE = 0.2  # seconds in which changes are gathered, however many there are
+NOTIFY_PAUSE_SECONDS = 0.2  # seconds in which changes are gathered, however many there are
 
-_TELL = (
+_NOTIFY_QUERY = (
     f"SELECT pg_notify('{CHANNEL}', current_schema() || ':' || coalesce(store::text, '')) "
     "FROM unnest(%s::integer[]) AS store"
 )
@@ -374,7 +388,7 @@ def note_change(cursor: Cursor, store: int | None) -> None:
     cursor.news.add(store)
 
 
-class Teller:
+class ChangeNotifier:
     """Tells at once what comes after a pause, and the rest together.
 
     It only wakes: what is not told is found by whoever looks by himself.
@@ -391,46 +405,48 @@ class Teller:
         if not news:
             return
         self._news.update(news)
-        if self._underway() is None:
+        if self._find_task() is None:
             self._hurry = asyncio.Event()
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+            self._telling = asyncio.get_running_loop().create_task(self._notify())
 
     async def finish(self, limit: float) -> None:
         """Tells what is left, if that takes no longer."""
-        if (telling := self._underway()) is not None:
+        if (telling := self._find_task()) is not None:
             self._hurry.set()
             await asyncio.wait({telling}, timeout=limit)
 
     def drop(self) -> None:
         """Nothing is told any more of what was noted so far."""
         self._news.clear()
-        if (telling := self._underway()) is not None:
+        if (telling := self._find_task()) is not None:
             telling.cancel()
         self._telling = None
 
-    def _underway(self) -> asyncio.Task[None] | None:
+    def _find_task(self) -> asyncio.Task[None] | None:
         telling = self._telling
         is_ours = telling is not None and telling.get_loop() is asyncio.get_running_loop()
         return telling if telling is not None and is_ours and not telling.done() else None
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         while self._news:
             news, self._news = self._news, set()
             with suppress(EverkeptError):
-                await self._read(lambda cursor, news=news: cursor.ask_last(_TELL, [list(news)]))
+                await self._read(
+                    lambda cursor, news=news: cursor.ask_last(_NOTIFY_QUERY, [list(news)])
+                )
             with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE):
+                async with asyncio.timeout(NOTIFY_PAUSE_SECONDS):
                     await self._hurry.wait()
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until it is opened again
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds until it is opened again
 
-Hear = Callable[[int | None], None]
+ChangeCallback = Callable[[int | None], None]
 
 log = logging.getLogger(__name__)
 
 
-class Listener:
+class ChangeListener:
     """A connection and a thread of its own, opened again when it was lost.
 
     Behind a pooler, which lends connections for a transaction at a time, nothing is ever heard.
@@ -440,7 +456,7 @@ class Listener:
         self,
         dial: Callable[[], Connection],
         schema: str,
-        hear: Hear,
+        hear: ChangeCallback,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._dial = dial
@@ -452,29 +468,29 @@ class Listener:
         self._lock = threading.Lock()  # a connection that is being closed must not be cut
         threading.Thread(target=self._run, name=f"listen {schema}", daemon=True).start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Nothing more is told, said in the loop; the connection is still to be closed."""
         self._is_over.set()
 
     def close(self) -> None:
-        self.end()
+        self.stop()
         with self._lock:
             if self._connection is not None:
-                cut(self._connection)
+                shut_down_socket(self._connection)
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause = MIN_PAUSE_SECONDS
         while not self._is_over.is_set():
             try:
                 self._open()
-                pause = FIRST_PAUSE
+                pause = MIN_PAUSE_SECONDS
                 self._listen()
             except (psycopg.Error, OSError, EverkeptError) as error:
                 log.debug("nothing is heard from PostgreSQL: %r", error)
             finally:
                 self._drop()
             self._is_over.wait(random.uniform(pause / 2, pause))
-            pause = min(LONGEST_PAUSE, pause * 2)
+            pause = min(MAX_PAUSE_SECONDS, pause * 2)
 
     def _open(self) -> None:
         connection = self._dial()
@@ -491,21 +507,21 @@ class Listener:
         connection = self._connection
         assert connection is not None
         connection.execute(f"LISTEN {CHANNEL}".encode())
-        self._tell(None)  # it may have come while nobody listened
+        self._schedule(None)  # it may have come while nobody listened
         with selectors.DefaultSelector() as selector:
             selector.register(connection.fileno(), selectors.EVENT_READ)
             while not self._is_over.is_set():
                 selector.select()
                 connection.pgconn.consume_input()
                 while (heard := connection.pgconn.notifies()) is not None:
-                    self._heard(heard.extra.decode("utf-8", "replace"))
+                    self._handle(heard.extra.decode("utf-8", "replace"))
 
-    def _heard(self, text: str) -> None:
+    def _handle(self, text: str) -> None:
         schema, _, number = text.rpartition(":")
         if schema == self._schema:
-            self._tell(int(number) if number.isdecimal() else None)
+            self._schedule(int(number) if number.isdecimal() else None)
 
-    def _tell(self, store: int | None) -> None:
+    def _schedule(self, store: int | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._pass_on, store)
         except RuntimeError:  # the loop was closed before the database

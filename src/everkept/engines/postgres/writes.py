@@ -6,34 +6,36 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from everkept.core.records import Change, Link, Record, Ref
-from everkept.core.runtime import driven
+from everkept.core.records import Change, Record, RecordLink, Ref
+from everkept.core.runtime import run_without_loop
 from everkept.engines.postgres.rows import (
-    DERIVED,
+    DERIVED_COLUMNS,
     FIELDS,
     LINK_COLUMNS,
     RECORD_COLUMNS,
     Row,
-    edits_to,
-    kept,
-    kept_all,
-    link_from,
-    link_to,
-    record_from,
-    record_to,
+    decode_link,
+    decode_record,
+    encode_edits,
+    encode_link,
+    encode_record,
+    escape_text,
+    escape_texts,
 )
-from everkept.engines.postgres.schema import PREFIX
-from everkept.engines.postgres.statements import Answer, Cursor, ask, ask_last
+from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS
+from everkept.engines.postgres.statements import Cursor, QueryResult, ask, ask_last
 from everkept.engines.postgres.transactions import note_change
-from everkept.engines.postgres.word_index import lexemes
-from everkept.engines.stored_text import Aged, Place, Shift, reach
+from everkept.engines.postgres.word_index import build_tsvector
+from everkept.engines.stored_text import AgedRecord, RecordShift, SessionPlace, find_index_changes
 from everkept.errors import NotFound, ProjectArchived
 from everkept.values import Value
 
 # One without a name belonged to a project that is deleted.
-_STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
+_STATE_QUERY = (
+    "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
+)
 # Not FOR UPDATE: rows that only name the store may come meanwhile, as counts of accesses do.
-_TAKE = f"{_STATE} FOR NO KEY UPDATE"
+_LOCK_QUERY = f"{_STATE_QUERY} FOR NO KEY UPDATE"
 
 
 class StorePlace(Value):
@@ -43,7 +45,7 @@ class StorePlace(Value):
     title: str
 
 
-class State(Value):
+class StoreState(Value):
     """What a store says of itself."""
 
     seq: int  # of the newest change
@@ -52,42 +54,42 @@ class State(Value):
     is_closed: bool
 
 
-def state(cursor: Cursor, place: StorePlace) -> State:
+def read_state(cursor: Cursor, place: StorePlace) -> StoreState:
     """Of a question that asks nothing behind it."""
-    return found_state(place, ask_last(cursor, _STATE, place.number).fetchone())
+    return decode_state(place, ask_last(cursor, _STATE_QUERY, place.number).fetchone())
 
 
-def check_there(cursor: Cursor, place: StorePlace) -> None:
+def check_exists(cursor: Cursor, place: StorePlace) -> None:
     """Raises NotFound if its project was deleted."""
-    found_state(place, ask(cursor, _STATE, place.number).fetchone())
+    decode_state(place, ask(cursor, _STATE_QUERY, place.number).fetchone())
 
 
-def taken(cursor: Cursor, place: StorePlace) -> State:
+def lock_store(cursor: Cursor, place: StorePlace) -> StoreState:
     """The store's row, which nobody else has before this transaction ends."""
-    found = found_state(place, take(cursor, place).fetchone())
+    found = decode_state(place, ask_store_lock(cursor, place).fetchone())
     check_open(place, found)
     return found
 
 
-def take(cursor: Cursor, place: StorePlace) -> Answer:
+def ask_store_lock(cursor: Cursor, place: StorePlace) -> QueryResult:
     """Asks for the row."""
-    return ask(cursor, _TAKE, place.number)
+    return ask(cursor, _LOCK_QUERY, place.number)
 
 
-def check_open(place: StorePlace, found: State) -> None:
+def check_open(place: StorePlace, found: StoreState) -> None:
     """Raises ProjectArchived: what is put away can be read by who has it, and not written."""
     if found.is_closed:
         raise ProjectArchived(place.title)
 
 
-def found_state(place: StorePlace, row: tuple[Any, ...] | None) -> State:
+def decode_state(place: StorePlace, row: tuple[Any, ...] | None) -> StoreState:
     if row is None:
         raise NotFound("project", place.title, hint="It was deleted meanwhile.")
-    return State(*row)
+    return StoreState(*row)
 
 
 @contextmanager
-def written(
+def advance_state(
     cursor: Cursor, place: StorePlace, *, seq: int, ages: int
 ) -> Generator[None, None, None]:
     """What is written inside goes out with the commit, and the store's new numbers behind it.
@@ -106,76 +108,84 @@ def written(
     note_change(cursor, place.number)
 
 
-RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND "
-LINKS = f"SELECT l.age, {LINK_COLUMNS} FROM links l WHERE l.store = %s AND "
+RECORDS_QUERY = f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND "
+LINKS_QUERY = f"SELECT l.age, {LINK_COLUMNS} FROM links l WHERE l.store = %s AND "
 # UNION, not UNION ALL: what would belong to itself is met once.
-_FAMILY = (
+_FAMILY_QUERY = (
     "WITH RECURSIVE family(id) AS (SELECT r.id FROM records r "
     "WHERE r.store = %s AND r.id = ANY(%s::text[]) UNION "
     "SELECT r.id FROM family f JOIN records r ON r.store = %s AND r.parent = f.id) "
 )
-_MEMBERS = f"{_FAMILY} {RECORDS} r.id IN (SELECT id FROM family) ORDER BY r.age"
+_MEMBERS_QUERY = f"{_FAMILY_QUERY} {RECORDS_QUERY} r.id IN (SELECT id FROM family) ORDER BY r.age"
 # A look into the index for each side: with OR, all links would be read.
-_AT_FAMILY = (
-    f"{_FAMILY} {LINKS} l.source IN (SELECT id FROM family) UNION "
-    f"{LINKS} l.target IN (SELECT id FROM family)"
+_MEMBER_LINKS_QUERY = (
+    f"{_FAMILY_QUERY} {LINKS_QUERY} l.source IN (SELECT id FROM family) UNION "
+    f"{LINKS_QUERY} l.target IN (SELECT id FROM family)"
 )
 
 
-class Belongings(Value):
+class PurgeSet(Value):
     """By id, deleted ones too."""
 
     records: dict[str, Record]
     ages: dict[str, int]
-    links: dict[str, Link]
+    links: dict[str, RecordLink]
 
     def __bool__(self) -> bool:
         return bool(self.records or self.links)
 
 
-def members(cursor: Cursor, store: int, ids: list[str]) -> Answer:
+def ask_members(cursor: Cursor, store: int, ids: list[str]) -> QueryResult:
     """Rows of these records and of all below them, the oldest first."""
-    return ask(cursor, _MEMBERS, store, ids, store, store)
+    return ask(cursor, _MEMBERS_QUERY, store, ids, store, store)
 
 
-def links_at_members(cursor: Cursor, store: int, ids: list[str]) -> Answer:
-    return ask(cursor, _AT_FAMILY, store, ids, store, store, store)
+def ask_member_links(cursor: Cursor, store: int, ids: list[str]) -> QueryResult:
+    return ask(cursor, _MEMBER_LINKS_QUERY, store, ids, store, store, store)
 
 
-def belongings(cursor: Cursor, store: int, refs: Iterable[Ref]) -> Belongings:
+def read_purge_set(cursor: Cursor, store: int, refs: Iterable[Ref]) -> PurgeSet:
     """These things, and what goes with them."""
     wanted = list(refs)
     records, links = (
-        kept_all([ref.id for ref in wanted if ref.subject == subject])
+        escape_texts([ref.id for ref in wanted if ref.subject == subject])
         for subject in ("record", "link")
     )
-    family = members(cursor, store, records)
-    ends = links_at_members(cursor, store, records)
-    named = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, links)
-    aged = [aged_record(row) for row in family.fetchall()]
-    found = [aged_link(row)[1] for row in (*ends.fetchall(), *named.fetchall())]
-    return Belongings(
+    family = ask_members(cursor, store, records)
+    ends = ask_member_links(cursor, store, records)
+    named = ask(cursor, f"{LINKS_QUERY} l.id = ANY(%s::text[])", store, links)
+    aged = [decode_aged_record(row) for row in family.fetchall()]
+    found = [decode_aged_link(row)[1] for row in (*ends.fetchall(), *named.fetchall())]
+    return PurgeSet(
         {record.id: record for _, record in aged},
         {record.id: age for age, record in aged},
         {link.id: link for link in found},
     )
 
 
-def aged_record(row: Row) -> tuple[int, Record]:
+def decode_aged_record(row: Row) -> tuple[int, Record]:
     age, *columns = row
-    return age, record_from(tuple(columns))
+    return age, decode_record(tuple(columns))
 
 
-def aged_link(row: Row) -> tuple[int, Link]:
+def decode_aged_link(row: Row) -> tuple[int, RecordLink]:
     age, *columns = row
-    return age, link_from(tuple(columns))
+    return age, decode_link(tuple(columns))
 
 
 Columns = Mapping[str, Any]
 
-_BIG = ("age", "position", "occurred_at", "created_at", "updated_at", "deleted_at", "version")
-_TYPES = {
-    **dict.fromkeys(_BIG, "bigint"),
+_BIGINT_COLUMNS = (
+    "age",
+    "position",
+    "occurred_at",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+    "version",
+)
+_COLUMN_TYPES = {
+    **dict.fromkeys(_BIGINT_COLUMNS, "bigint"),
     **dict.fromkeys(("seq", "at", "undoes", "count", "last_at"), "bigint"),
     **dict.fromkeys(("pinned", "automatic"), "boolean"),
     **dict.fromkeys(("stands_for", "says"), "uuid"),
@@ -183,23 +193,23 @@ _TYPES = {
     "tags": "text[]",
     "words": "tsvector",
 }
-_RECORD = (*FIELDS, *DERIVED)
-_LINK = ("id", "source", "verb", "target", "facets", "created_at", "deleted_at", "says")
-_CHANGE = ("seq", "at", "tool", "client", "undoes", "key")
-_EDIT = ("seq", "position", "operation", "subject", "item", "before")
+_RECORD_NAMES = (*FIELDS, *DERIVED_COLUMNS)
+_LINK_NAMES = ("id", "source", "verb", "target", "facets", "created_at", "deleted_at", "says")
+_CHANGE_NAMES = ("seq", "at", "tool", "client", "undoes", "key")
+_EDIT_NAMES = ("seq", "position", "operation", "subject", "item", "before")
 
 
-def record_columns(record: Record) -> dict[str, Any]:
+def build_record_columns(record: Record) -> dict[str, Any]:
     """All but its age, its words and what its vector is."""
-    return dict(zip(_RECORD, record_to(record), strict=True))
+    return dict(zip(_RECORD_NAMES, encode_record(record), strict=True))
 
 
-def link_columns(link: Link) -> dict[str, Any]:
+def build_link_columns(link: RecordLink) -> dict[str, Any]:
     """All but its age."""
-    return dict(zip(_LINK, link_to(link), strict=True))
+    return dict(zip(_LINK_NAMES, encode_link(link), strict=True))
 
 
-def changed_columns(before: Columns, after: Columns) -> dict[str, Any]:
+def diff_columns(before: Columns, after: Columns) -> dict[str, Any]:
     return {name: value for name, value in after.items() if value != before[name]}
 
 
@@ -210,9 +220,10 @@ def insert(cursor: Cursor, table: str, store: int, rows: Sequence[Columns]) -> N
         ask(
             cursor,
             f"INSERT INTO {table} (store, {', '.join(names)}) "
-            f"SELECT %s::integer, {', '.join(f'n.{name}' for name in names)} {_from(names)}",
+            f"SELECT %s::integer, {', '.join(f'n.{name}' for name in names)} "
+            f"{_format_source(names)}",
             store,
-            listed(rows),
+            encode_rows(rows),
         )
 
 
@@ -221,70 +232,97 @@ def update(cursor: Cursor, table: str, store: int, rows: Mapping[str, Columns]) 
     alike: defaultdict[tuple[str, ...], list[Columns]] = defaultdict(list)
     for item_id, columns in rows.items():
         if columns:
-            alike[tuple(sorted(columns))].append({**columns, "id": kept(item_id)})
+            alike[tuple(sorted(columns))].append({**columns, "id": escape_text(item_id)})
     for names, changed in sorted(alike.items()):
         ask(
             cursor,
             f"UPDATE {table} x SET {', '.join(f'{name} = n.{name}' for name in names)} "
-            f"{_from(('id', *names))} WHERE x.store = %s AND x.id = n.id",
-            listed(changed),
+            f"{_format_source(('id', *names))} WHERE x.store = %s AND x.id = n.id",
+            encode_rows(changed),
             store,
         )
 
 
-def log(cursor: Cursor, store: int, changes: Sequence[Change], key: str | None = None) -> None:
+def log_changes(
+    cursor: Cursor, store: int, changes: Sequence[Change], key: str | None = None
+) -> None:
     """`key` is that of the batch, where it is one change."""
     heads = [
-        (c.seq, c.at, kept(c.tool), kept(c.client), c.undoes, key and kept(key)) for c in changes
+        (
+            c.seq,
+            c.at,
+            escape_text(c.tool),
+            escape_text(c.client),
+            c.undoes,
+            key and escape_text(key),
+        )
+        for c in changes
     ]
-    insert(cursor, "changes", store, [dict(zip(_CHANGE, head, strict=True)) for head in heads])
-    edits = [row for change in changes for row in edits_to(change)]
-    insert(cursor, "edits", store, [dict(zip(_EDIT, row, strict=True)) for row in edits])
+    insert(
+        cursor, "changes", store, [dict(zip(_CHANGE_NAMES, head, strict=True)) for head in heads]
+    )
+    edits = [row for change in changes for row in encode_edits(change)]
+    insert(cursor, "edits", store, [dict(zip(_EDIT_NAMES, row, strict=True)) for row in edits])
 
 
-def listed(rows: Sequence[Columns]) -> str:
+def encode_rows(rows: Sequence[Columns]) -> str:
     """Rows for a statement that reads them with `json_to_recordset`."""
     return json.dumps(rows, ensure_ascii=False, default=str)
 
 
-def _from(names: Sequence[str]) -> str:
-    columns = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in names)
+def _format_source(names: Sequence[str]) -> str:
+    columns = ", ".join(f"{name} {_COLUMN_TYPES.get(name, 'text')}" for name in names)
     return f"FROM json_to_recordset(%s::json) AS n({columns})"
 
 
-_RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r "
-_CHILDREN = f"{_RECORDS} WHERE r.store = %s AND r.parent = ANY(%s::text[]) AND r.deleted_at IS NULL"
-_BY_ID = f"{_RECORDS} WHERE r.store = %s AND r.id = ANY(%s::text[])"
-_AT_PLACES = (
-    f"{_RECORDS} JOIN unnest(%s::text[], %s::bigint[]) AS p(session, position) "
-    f"ON left(r.session, {PREFIX}) = left(p.session, {PREFIX}) AND r.session = p.session "
+_FROM_RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r "
+_CHILDREN_QUERY = (
+    f"{_FROM_RECORDS} WHERE r.store = %s AND r.parent = ANY(%s::text[]) AND r.deleted_at IS NULL"
+)
+_RECORDS_BY_ID = f"{_FROM_RECORDS} WHERE r.store = %s AND r.id = ANY(%s::text[])"
+_RECORDS_AT_PLACES = (
+    f"{_FROM_RECORDS} JOIN unnest(%s::text[], %s::bigint[]) AS p(session, position) "
+    f"ON left(r.session, {INDEX_PREFIX_CHARACTERS}) = left(p.session, {INDEX_PREFIX_CHARACTERS}) "
+    f"AND r.session = p.session "
     "AND r.position = p.position WHERE r.store = %s AND r.deleted_at IS NULL"
 )
 
 
-def new_words(cursor: Cursor, store: int, shift: Shift) -> dict[str, str | None]:
+def compute_words(cursor: Cursor, store: int, shift: RecordShift) -> dict[str, str | None]:
     """What the column is to hold of each record that is found by other words now.
 
     Those that are deleted are found by none, and those that are gone are left out.
     """
-    found, lost = driven(reach(shift, _Stored(cursor, store)))
-    deleted = [record_id for record_id in lost if shift.now(record_id) is not None]
-    words = {record.id: lexemes(store, record, context) for record, context in found}
+    found, lost = run_without_loop(find_index_changes(shift, _StoredRecords(cursor, store)))
+    deleted = [record_id for record_id in lost if shift.find_current(record_id) is not None]
+    words = {record.id: build_tsvector(store, record, context) for record, context in found}
     return {**dict.fromkeys(deleted), **words}
 
 
-class _Stored(Value):
+class _StoredRecords(Value):
     """The surroundings of whatever changes in a store."""
 
     cursor: Cursor
     store: int
 
-    async def children(self, record_ids: Sequence[str]) -> Iterable[Aged]:
-        return map(aged_record, ask(self.cursor, _CHILDREN, self.store, kept_all(record_ids)))
+    async def list_children(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
+        return map(
+            decode_aged_record,
+            ask(self.cursor, _CHILDREN_QUERY, self.store, escape_texts(record_ids)),
+        )
 
-    async def standing_at(self, places: Sequence[Place]) -> Iterable[Aged]:
-        sessions, positions = [kept(session) for session, _ in places], [at for _, at in places]
-        return map(aged_record, ask(self.cursor, _AT_PLACES, sessions, positions, self.store))
+    async def list_at_places(self, places: Sequence[SessionPlace]) -> Iterable[AgedRecord]:
+        sessions, positions = (
+            [escape_text(session) for session, _ in places],
+            [at for _, at in places],
+        )
+        return map(
+            decode_aged_record,
+            ask(self.cursor, _RECORDS_AT_PLACES, sessions, positions, self.store),
+        )
 
-    async def records(self, record_ids: Sequence[str]) -> Iterable[Aged]:
-        return map(aged_record, ask(self.cursor, _BY_ID, self.store, kept_all(record_ids)))
+    async def list_records(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
+        return map(
+            decode_aged_record,
+            ask(self.cursor, _RECORDS_BY_ID, self.store, escape_texts(record_ids)),
+        )

@@ -13,37 +13,46 @@ from pathlib import Path
 import apsw
 
 from everkept.core import library as catalog
-from everkept.core.answers import KEPT_SEARCHES, PASSING, Holdings, Search, Token
-from everkept.core.mcp import Usage
-from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.times import iso
+from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, SearchRecord, Token
+from everkept.core.mcp import ToolUsage
+from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.times import format_iso
 from everkept.engines.sqlite import project_list
-from everkept.engines.sqlite.connection import Connection, connect, transaction, translated
+from everkept.engines.sqlite.connection import (
+    Connection,
+    connect,
+    open_transaction,
+    translate_errors,
+)
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.project_lifecycle import (
-    Place,
-    checked_id,
-    discard,
-    make,
-    move_away,
-    move_back,
+    ProjectPaths,
+    archive_project,
+    check_id,
+    create_project,
+    delete_project,
+    restore_project,
 )
-from everkept.engines.sqlite.project_list import SWITCHED, keep_switching, switching_of
+from everkept.engines.sqlite.project_list import (
+    OFF_HISTORY_PREFIX,
+    read_off_history,
+    write_off_history,
+)
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 from everkept.values import Value
 
-_USAGE = "tool, calls, errors, total_ms, longest_ms, last_at"
+_USAGE_COLUMNS = "tool, calls, errors, total_ms, longest_ms, last_at"
 
 
-def list_silences(db: Connection, _: catalog.ListSilences) -> list[Silence]:
-    return project_list.silences(db)
+def list_off_periods(db: Connection, _: catalog.ListOffPeriods) -> list[OffPeriod]:
+    return project_list.list_off_periods(db)
 
 
 def find_workspace_project(
     db: Connection, question: catalog.FindWorkspaceProject
 ) -> Project | None:
-    return project_list.of_workspace(db, question.path)
+    return project_list.find_workspace_project(db, question.path)
 
 
 def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[str]:
@@ -59,15 +68,15 @@ def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
         db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
     except apsw.ConstraintError as error:
         raise NotFound("project", project.name, hint="It was deleted meanwhile.") from error
-    return project_list.of_workspace(db, path) or project
+    return project_list.find_workspace_project(db, path) or project
 
 
 def get_note(db: Connection, question: catalog.GetNote) -> str | None:
-    return project_list.note(db, question.key)
+    return project_list.find_note(db, question.key)
 
 
 def list_notes(db: Connection, question: catalog.ListNotes) -> Mapping[str, str]:
-    return project_list.notes(db, question.prefix)
+    return project_list.list_notes(db, question.prefix)
 
 
 def write_note(db: Connection, change: catalog.WriteNote) -> None:
@@ -108,23 +117,23 @@ def add_searches(db: Connection, change: catalog.AddSearches) -> None:
         "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
         "VALUES (?,?,?,?,?,?,?)",
         [
-            (s.at, s.tool, s.query, s.results, s.milliseconds, s.session, _packed(s))
+            (s.at, s.tool, s.query, s.results, s.milliseconds, s.session, _encode_filters(s))
             for s in change.searches
         ],
     )
     db.execute(
-        "DELETE FROM searches WHERE seq <= (SELECT max(seq) FROM searches) - ?", (KEPT_SEARCHES,)
+        "DELETE FROM searches WHERE seq <= (SELECT max(seq) FROM searches) - ?", (MAX_SEARCHES,)
     )
 
 
-def list_searches(db: Connection, question: catalog.ListSearches) -> list[Search]:
+def list_searches(db: Connection, question: catalog.ListSearches) -> list[SearchRecord]:
     rows = db.execute(
         "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
         "WHERE ?1 IS NULL OR session = ?1 ORDER BY seq DESC LIMIT ?2",
         (question.session, question.limit),
     )
     return [
-        Search(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
+        SearchRecord(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
         for at, tool, query, results, milliseconds, asked_in, filters in rows
     ]
 
@@ -138,7 +147,7 @@ def forget_searches(db: Connection, _: catalog.ForgetSearches) -> int:
 def add_usage(db: Connection, change: catalog.AddUsage) -> None:
     """Let the database add the numbers, so that other processes' additions stay."""
     db.executemany(
-        f"INSERT INTO usage({_USAGE}) VALUES (?,?,?,?,?,?) ON CONFLICT(tool) DO UPDATE SET "
+        f"INSERT INTO usage({_USAGE_COLUMNS}) VALUES (?,?,?,?,?,?) ON CONFLICT(tool) DO UPDATE SET "
         "calls = calls + excluded.calls, "
         "errors = errors + excluded.errors, "
         "total_ms = total_ms + excluded.total_ms, "
@@ -148,124 +157,130 @@ def add_usage(db: Connection, change: catalog.AddUsage) -> None:
     )
 
 
-def list_usage(db: Connection, _: catalog.ListUsage) -> list[Usage]:
-    rows = db.execute(f"SELECT {_USAGE} FROM usage ORDER BY calls DESC, tool")
-    return [Usage(*row) for row in rows]
+def list_usage(db: Connection, _: catalog.ListUsage) -> list[ToolUsage]:
+    rows = db.execute(f"SELECT {_USAGE_COLUMNS} FROM usage ORDER BY calls DESC, tool")
+    return [ToolUsage(*row) for row in rows]
 
 
-def _packed(search: Search) -> str:
+def _encode_filters(search: SearchRecord) -> str:
     return json.dumps(search.filters, ensure_ascii=False)
 
 
 # Lets go of the file of a project that is to move or to go.
-Release = Callable[[Place], Awaitable[None]]
+ReleaseFile = Callable[[ProjectPaths], Awaitable[None]]
 
 
-def held(db: Connection) -> Holdings:
-    notes = project_list.notes(db, "")
-    switched = [key.removeprefix(SWITCHED) for key in sorted(notes) if key.startswith(SWITCHED)]
+def read_catalog_data(db: Connection) -> CatalogData:
+    notes = project_list.list_notes(db, "")
+    switched = [
+        key.removeprefix(OFF_HISTORY_PREFIX)
+        for key in sorted(notes)
+        if key.startswith(OFF_HISTORY_PREFIX)
+    ]
     tokens = db.execute(
         "SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id"
     )
-    return Holdings(
-        projects=project_list.projects(db, None),
+    return CatalogData(
+        projects=project_list.list_projects(db, None),
         workspaces=dict(db.execute("SELECT path, project FROM workspaces").fetchall()),
-        switching={each: switching_of(db, each) for each in switched},
-        notes={key: value for key, value in notes.items() if not _is_apart(key)},
+        switching={each: read_off_history(db, each) for each in switched},
+        notes={key: value for key, value in notes.items() if not _is_excluded_note(key)},
         tokens=[(Token(*row), secret_hash) for *row, secret_hash in tokens],
     )
 
 
-class TakingOver(Value):
+class CatalogReplacement(Value):
     """One library that is to hold what another does."""
 
     meta: Database
     folder: Path
-    release: Release
+    release: ReleaseFile
 
-    async def take_over(self, holdings: Holdings) -> None:
+    async def apply(self, holdings: CatalogData) -> None:
         """Raises InvalidInput, before anything is changed, for what no library could hold."""
         _check(holdings)
         wanted = {project.id: project for project in holdings.projects}
-        there = {project.id: project for project in await self._projects()}
+        there = {project.id: project for project in await self._list_projects()}
         for project_id in there.keys() - wanted.keys():
-            await self._give_up(there[project_id])
+            await self._delete_project(there[project_id])
         for project_id in there.keys() & wanted.keys():
-            await self._retell(there[project_id], wanted[project_id])
+            await self._update_file(there[project_id], wanted[project_id])
         # Before the new ones are made: they may have names that others had, or be switched off.
-        await self.meta.write(lambda db: _write_down(db, holdings))
+        await self.meta.write(lambda db: _write_catalog_data(db, holdings))
         for project in wanted.values():
-            await self._place(project, there.get(project.id))
-        await self.meta.write(lambda db: _write_down(db, holdings))
+            await self._create_or_move(project, there.get(project.id))
+        await self.meta.write(lambda db: _write_catalog_data(db, holdings))
 
-    async def _projects(self) -> list[Project]:
-        return await self.meta.read(lambda db: project_list.projects(db, None))
+    async def _list_projects(self) -> list[Project]:
+        return await self.meta.read(lambda db: project_list.list_projects(db, None))
 
-    async def _give_up(self, project: Project) -> None:
-        await self.release(self._at(project))
+    async def _delete_project(self, project: Project) -> None:
+        await self.release(self._get_paths(project))
         with suppress(NotFound):  # somebody else has deleted it meanwhile
-            await discard(self.meta, self._at(project))
+            await delete_project(self.meta, self._get_paths(project))
 
-    async def _retell(self, known: Project, project: Project) -> None:
+    async def _update_file(self, known: Project, project: Project) -> None:
         """Its file says the same of it as the catalogue does, and before that."""
-        if _told(known) != _told(project):
-            await self.release(self._at(project))
-            await asyncio.to_thread(_tell_file, self._at(known), project)
+        if _get_file_facts(known) != _get_file_facts(project):
+            await self.release(self._get_paths(project))
+            await asyncio.to_thread(_write_file_facts, self._get_paths(known), project)
 
-    async def _place(self, project: Project, known: Project | None) -> None:
-        place, at = self._at(project), exact(project.updated_at)
+    async def _create_or_move(self, project: Project, known: Project | None) -> None:
+        place, at = self._get_paths(project), format_exact_time(project.updated_at)
         status = "active" if known is None else known.status
         if known is None:
-            await make(self.meta, place, project.description, exact(project.created_at))
+            await create_project(
+                self.meta, place, project.description, format_exact_time(project.created_at)
+            )
         if status == project.status:
             return
         await self.release(place)
-        move = move_away if project.status == "archived" else move_back
+        move = archive_project if project.status == "archived" else restore_project
         await move(self.meta, place, at)
 
-    def _at(self, project: Project) -> Place:
-        return Place(self.folder, project.id, project.name)
+    def _get_paths(self, project: Project) -> ProjectPaths:
+        return ProjectPaths(self.folder, project.id, project.name)
 
 
-def exact(at: int) -> str:
+def format_exact_time(at: int) -> str:
     """A time as the catalogue has it, and to the microsecond where it was given so."""
-    shown = iso(at)
+    shown = format_iso(at)
     rest = at % 1_000
     return f"{shown[:-1]}{rest:03}Z" if rest else shown
 
 
-def _check(holdings: Holdings) -> None:
+def _check(holdings: CatalogData) -> None:
     for project in holdings.projects:
-        checked_id(project.id)
-        checked_project_name(project.name)
+        check_id(project.id)
+        validate_project_name(project.name)
     for trait in ("id", "name"):
         values = [str(getattr(project, trait)) for project in holdings.projects]
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
 
 
-def _told(project: Project) -> dict[str, str]:
+def _get_file_facts(project: Project) -> dict[str, str]:
     """What a project's file tells of its project."""
     return {
         "name": project.name,
         "description": project.description,
-        "created_at": exact(project.created_at),
+        "created_at": format_exact_time(project.created_at),
     }
 
 
-def _tell_file(place: Place, project: Project) -> None:
+def _write_file_facts(place: ProjectPaths, project: Project) -> None:
     """A file that is damaged or gone has nothing to tell."""
-    path = place.active if place.active.exists() else place.archived
+    path = place.active_path if place.active_path.exists() else place.archive_path
     with (
         suppress(StoreDamaged, Conflict),
-        translated(path, title=place.title),
+        translate_errors(path, title=place.title),
         closing(connect(path, PROJECT, title=place.title)) as db,
-        transaction(db),
+        open_transaction(db),
     ):
-        db.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", _told(project).items())
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", _get_file_facts(project).items())
 
 
-def _write_down(db: Connection, holdings: Holdings) -> None:
+def _write_catalog_data(db: Connection, holdings: CatalogData) -> None:
     """All that `_meta.db` alone has, for the projects that are there by now."""
     there = {row[0] for row in db.execute("SELECT id FROM projects")}
     _write_projects(db, [project for project in holdings.projects if project.id in there])
@@ -274,13 +289,13 @@ def _write_down(db: Connection, holdings: Holdings) -> None:
         "INSERT INTO workspaces VALUES (?,?)",
         [(path, owner) for path, owner in holdings.workspaces.items() if owner in there],
     )
-    db.execute("DELETE FROM notes WHERE substr(key, 1, ?) <> ?", (len(PASSING), PASSING))
+    db.execute("DELETE FROM notes WHERE substr(key, 1, ?) <> ?", (len(LEASE_PREFIX), LEASE_PREFIX))
     db.executemany(
         "INSERT INTO notes VALUES (?,?)",
-        [(key, value) for key, value in holdings.notes.items() if not _is_apart(key)],
+        [(key, value) for key, value in holdings.notes.items() if not _is_excluded_note(key)],
     )
     for project_id, switching in holdings.switching.items():
-        keep_switching(db, project_id, switching)
+        write_off_history(db, project_id, switching)
     db.execute("DELETE FROM tokens")
     db.executemany(
         "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
@@ -297,7 +312,10 @@ def _write_projects(db: Connection, projects: Collection[Project]) -> None:
         db.executemany(
             "UPDATE projects SET name = ?, description = ?, created_at = ?, updated_at = ? "
             "WHERE id = ?",
-            [(*_told(each).values(), exact(each.updated_at), each.id) for each in projects],
+            [
+                (*_get_file_facts(each).values(), format_exact_time(each.updated_at), each.id)
+                for each in projects
+            ],
         )
     except apsw.ConstraintError as error:
         raise Conflict(
@@ -305,6 +323,6 @@ def _write_projects(db: Connection, projects: Collection[Project]) -> None:
         ) from error
 
 
-def _is_apart(key: str) -> bool:
+def _is_excluded_note(key: str) -> bool:
     """Whether a note is kept for a moment, or says when a project was switched off."""
-    return key.startswith((PASSING, SWITCHED))
+    return key.startswith((LEASE_PREFIX, OFF_HISTORY_PREFIX))

@@ -12,72 +12,72 @@ from everkept.core.records import (
     Delete,
     Edit,
     Insert,
-    Link,
     Operation,
     Record,
+    RecordLink,
     Ref,
     Restore,
     Subject,
     Update,
 )
 from everkept.engines.sqlite.connection import Connection
-from everkept.engines.sqlite.queries import changes
+from everkept.engines.sqlite.queries import read_changes
 from everkept.engines.sqlite.rows import (
-    AMENDED,
-    INSERTED,
-    before_to,
-    facets_to,
-    inserted,
-    listed,
-    read,
-    stored,
+    AMENDABLE_FIELDS,
+    INSERTED_FIELDS,
+    decode_field,
+    encode_before,
+    encode_facets,
+    encode_field,
+    encode_list,
+    encode_record,
 )
-from everkept.engines.sqlite.vectors import forget_vectors, waiting
+from everkept.engines.sqlite.vectors import forget_vectors, get_pending_mark
 from everkept.engines.sqlite.word_index import (
-    Place,
-    children,
-    index,
-    neighbours,
-    place_of,
-    places_of,
+    SessionPlace,
+    find_children,
+    find_neighbors,
+    find_place,
+    index_records,
+    read_places,
 )
 from everkept.errors import Conflict
 
-_DESCENDANTS = """
+_SELECT_DESCENDANTS = """
 WITH RECURSIVE below(key, depth) AS (
     SELECT ?, 0 UNION ALL
     SELECT r.key, depth + 1 FROM below JOIN records r ON r.parent = below.key
     WHERE r.deleted_at IS NULL)
 SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 """
-_INSERT = (
-    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED)}) "
-    f"VALUES (?, ?{', ?' * len(INSERTED)})"
+_INSERT_RECORD = (
+    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED_FIELDS)}) "
+    f"VALUES (?, ?{', ?' * len(INSERTED_FIELDS)})"
 )
-_EMPTY = (
+_CLEAR_RECORD = (
     "UPDATE records SET text = '', name = NULL, name_key = NULL, tags = NULL, facets = NULL, "
     "embedded = NULL WHERE key = ?"
 )
 # A vector belongs to the words it was made from.
-_EMBEDDED = frozenset(("text", "name"))
+_EMBEDDED_FIELDS = frozenset(("text", "name"))
 # What those beside a record in its session are found by, and whether they are.
-_HEARD = frozenset(("text", "session", "position", "scope"))
+_CONTEXT_FIELDS = frozenset(("text", "session", "position", "scope"))
 # What a record itself is found by, and whom it hears.
-_WORDED = _HEARD | {"name", "type"}
+_INDEXED_FIELDS = _CONTEXT_FIELDS | {"name", "type"}
 
 
-def apply(connection: Connection, batch: Batch) -> Change:
+def commit_batch(connection: Connection, batch: Batch) -> Change:
     """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
-    if batch.key is not None and (made := _made_before(connection, batch.key)):
+    if batch.key is not None and (made := _find_committed(connection, batch.key)):
         return made
-    if batch.revision not in (None, newest_change(connection)):
+    if batch.revision not in (None, read_newest_change(connection)):
         raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
     commit = _Commit(connection, batch)
     for step in batch.steps:
         match step:
             case Insert(Record() as record):
                 commit.insert_record(record)
-            case Insert(Link() as link):
+            case Insert(RecordLink() as link):
                 commit.insert_link(link)
             case Update():
                 commit.update(step)
@@ -90,15 +90,15 @@ def apply(connection: Connection, batch: Batch) -> Change:
     return commit.finish()
 
 
-def newest_change(connection: Connection) -> int:
+def read_newest_change(connection: Connection) -> int:
     return connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
 
 
-def _made_before(connection: Connection, key: str) -> Change | None:
+def _find_committed(connection: Connection, key: str) -> Change | None:
     seq = connection.execute("SELECT seq FROM changes WHERE key = ?", (key,)).get
     if seq is None:
         return None
-    [change] = changes(connection, seq - 1, 1, newest_first=False)
+    [change] = read_changes(connection, seq - 1, 1, newest_first=False)
     return change
 
 
@@ -111,32 +111,34 @@ class _Commit:
         self._touched: set[int] = set()
         self._indexed: set[int] = set()  # what the word index is to hold anew
         self._renamed: set[int] = set()
-        self._places: set[Place] = set()  # where a text came, went or changed
+        self._places: set[SessionPlace] = set()  # where a text came, went or changed
 
     def insert_record(self, record: Record) -> None:
-        parent = None if record.parent is None else self._live_record(record.parent)
+        parent = None if record.parent is None else self._require_record(record.parent)
         try:
-            self._db.execute(_INSERT, (parent, waiting(record.text), *inserted(record)))
+            self._db.execute(
+                _INSERT_RECORD, (parent, get_pending_mark(record.text), *encode_record(record))
+            )
         except apsw.ConstraintError as error:
-            raise _taken(record.kind, record.name or record.id) from error
+            raise _build_name_conflict(record.kind, record.name or record.id) from error
         key = self._keys[record.id] = self._db.last_insert_rowid()
-        self._tag(key, record.tags)
+        self._write_tags(key, record.tags)
         self._indexed.add(key)
-        self._note_place(place_of(record.kind, record.session, record.position))
+        self._note_position(find_place(record.kind, record.session, record.position))
         if parent is not None:
             self._touched.add(parent)
         self._log("insert", "record", key, record.id)
 
-    def insert_link(self, link: Link) -> None:
-        source, target = self._live_record(link.source), self._live_record(link.target)
+    def insert_link(self, link: RecordLink) -> None:
+        source, target = self._require_record(link.source), self._require_record(link.target)
         try:
             self._db.execute(
                 "INSERT INTO links(id, source, verb, target, facets, created_at) "
                 "VALUES (?,?,?,?,?,?)",
-                (link.id, source, link.verb, target, facets_to(link.facets), link.created_at),
+                (link.id, source, link.verb, target, encode_facets(link.facets), link.created_at),
             )
         except apsw.ConstraintError as error:
-            raise _taken("link", link.verb) from error
+            raise _build_name_conflict("link", link.verb) from error
         self._log("insert", "link", self._db.last_insert_rowid(), link.id)
 
     def update(self, step: Update) -> None:
@@ -144,21 +146,27 @@ class _Commit:
         if unknown:
             raise ValueError(f"not amendable: {sorted(unknown)}")
         row = self._db.execute(
-            f"SELECT key, version, kind, {', '.join(AMENDED)} FROM records "
+            f"SELECT key, version, kind, {', '.join(AMENDABLE_FIELDS)} FROM records "
             "WHERE id = ? AND deleted_at IS NULL",
             (step.id,),
         ).get
         if row is None or row[1] != step.version:
-            raise _changed("record", step.id)
+            raise _build_version_conflict("record", step.id)
         key, _, kind, *found = row
-        old = {name: read(name, column) for name, column in zip(AMENDED, found, strict=True)}
-        new = {name: read(name, stored(name, value)) for name, value in step.values.items()}
+        old = {
+            name: decode_field(name, column)
+            for name, column in zip(AMENDABLE_FIELDS, found, strict=True)
+        }
+        new = {
+            name: decode_field(name, encode_field(name, value))
+            for name, value in step.values.items()
+        }
         altered = {name: value for name, value in new.items() if old[name] != value}
         if not altered and step.at is None:
             return
-        columns = {name: stored(name, value) for name, value in altered.items()}
-        if altered.keys() & _EMBEDDED:
-            columns["embedded"] = waiting(altered.get("text", old["text"]))
+        columns = {name: encode_field(name, value) for name, value in altered.items()}
+        if altered.keys() & _EMBEDDED_FIELDS:
+            columns["embedded"] = get_pending_mark(altered.get("text", old["text"]))
         try:
             self._db.execute(
                 f"UPDATE records SET {''.join(f'{name} = ?, ' for name in columns)}"
@@ -166,17 +174,17 @@ class _Commit:
                 (*columns.values(), self._batch.at if step.at is None else step.at, key),
             )
         except apsw.ConstraintError as error:
-            raise _taken("record", str(altered.get("name", step.id))) from error
-        self._follow(key, kind, old, altered)
+            raise _build_name_conflict("record", str(altered.get("name", step.id))) from error
+        self._update_derived(key, kind, old, altered)
         before = {} if self._batch.derived else {name: old[name] for name in altered}
         self._log("update", "record", key, step.id, before)
 
     def delete(self, ref: Ref) -> None:
         if ref.subject == "link":
-            self._delete_link(*self._live_link(ref.id))
+            self._delete_link(*self._require_link(ref.id))
             return
-        key = self._live_record(ref.id)
-        family = [row[0] for row in self._db.execute(_DESCENDANTS, (key,))] + [key]
+        key = self._require_record(ref.id)
+        family = [row[0] for row in self._db.execute(_SELECT_DESCENDANTS, (key,))] + [key]
         for member in family:
             for link in self._db.execute(
                 "SELECT key, id FROM links WHERE deleted_at IS NULL AND source = ? UNION "
@@ -184,10 +192,10 @@ class _Commit:
                 (member, member),
             ).fetchall():
                 self._delete_link(*link)
-        self._places |= places_of(self._db, family)
+        self._places |= read_places(self._db, family)
         for member in family:
             self._delete_record(member)
-        self._touch_parent_of(key)
+        self._touch_parent(key)
 
     def restore(self, ref: Ref) -> None:
         table = "records" if ref.subject == "record" else "links"
@@ -196,7 +204,7 @@ class _Commit:
             (ref.id,),
         ).get
         if row is None:
-            raise _changed(ref.subject, ref.id)
+            raise _build_version_conflict(ref.subject, ref.id)
         key, deleted_at = row
         ends = "parent" if ref.subject == "record" else "source, target"
         for end in cast(
@@ -208,11 +216,11 @@ class _Commit:
         try:
             self._db.execute(f"UPDATE {table} SET deleted_at = NULL WHERE key = ?", (key,))
         except apsw.ConstraintError as error:
-            raise _taken(ref.subject, ref.id) from error
+            raise _build_name_conflict(ref.subject, ref.id) from error
         if ref.subject == "record":
             self._indexed.add(key)
-            self._places |= places_of(self._db, [key])
-            self._touch_parent_of(key)
+            self._places |= read_places(self._db, [key])
+            self._touch_parent(key)
         self._log("restore", ref.subject, key, ref.id, {"deleted_at": deleted_at})
 
     def finish(self) -> Change:
@@ -224,8 +232,8 @@ class _Commit:
             "UPDATE records SET updated_at = ? WHERE key = ? AND updated_at < ?",
             [(batch.at, key, batch.at) for key in sorted(self._touched) if not batch.copied],
         )
-        reached = children(self._db, self._renamed) | neighbours(self._db, self._places)
-        index(self._db, self._indexed | reached)
+        reached = find_children(self._db, self._renamed) | find_neighbors(self._db, self._places)
+        index_records(self._db, self._indexed | reached)
         self._db.execute(
             "INSERT INTO changes(at, tool, client, undoes, key, reindexed) VALUES (?,?,?,?,?,?)",
             (
@@ -234,7 +242,7 @@ class _Commit:
                 batch.client,
                 batch.undoes,
                 batch.key,
-                listed(sorted(reached - self._indexed)) if reached - self._indexed else None,
+                encode_list(sorted(reached - self._indexed)) if reached - self._indexed else None,
             ),
         )
         seq = self._db.last_insert_rowid()
@@ -242,7 +250,7 @@ class _Commit:
             "INSERT INTO edits(change, position, operation, subject, item, before) "
             "VALUES (?,?,?,?,?,?)",
             [
-                (seq, position, operation, subject, key, before_to(before))
+                (seq, position, operation, subject, key, encode_before(before))
                 for position, (operation, subject, key, _, before) in enumerate(self._edits)
             ],
         )
@@ -252,50 +260,50 @@ class _Commit:
         )
         return Change(seq, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
-    def _follow(
+    def _update_derived(
         self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]
     ) -> None:
         """Brings all that is derived from a record's values in step with an update."""
-        if altered.keys() & _WORDED:
+        if altered.keys() & _INDEXED_FIELDS:
             self._indexed.add(key)
         if "name" in altered:
             self._renamed.add(key)
         if "tags" in altered:
             self._db.execute("DELETE FROM tags WHERE record = ?", (key,))
-            self._tag(key, altered["tags"])
-        if altered.keys() & _EMBEDDED:
+            self._write_tags(key, altered["tags"])
+        if altered.keys() & _EMBEDDED_FIELDS:
             forget_vectors(self._db, [key])
-        if altered.keys() & _HEARD:
+        if altered.keys() & _CONTEXT_FIELDS:
             for values in (old, {**old, **altered}):
-                self._note_place(place_of(kind, values["session"], values["position"]))
+                self._note_position(find_place(kind, values["session"], values["position"]))
 
-    def _tag(self, key: int, tags: Sequence[str]) -> None:
+    def _write_tags(self, key: int, tags: Sequence[str]) -> None:
         if tags:
             self._db.executemany(
                 "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in tags]
             )
 
-    def _note_place(self, place: Place | None) -> None:
+    def _note_position(self, place: SessionPlace | None) -> None:
         if place is not None:
             self._places.add(place)
 
-    def _live_record(self, record_id: str) -> int:
+    def _require_record(self, record_id: str) -> int:
         known = self._keys.get(record_id)
         if known is None:
             known = self._db.execute(
                 "SELECT key FROM records WHERE id = ? AND deleted_at IS NULL", (record_id,)
             ).get
             if known is None:
-                raise _changed("record", record_id)
+                raise _build_version_conflict("record", record_id)
             self._keys[record_id] = known
         return known
 
-    def _live_link(self, link_id: str) -> tuple[int, str]:
+    def _require_link(self, link_id: str) -> tuple[int, str]:
         row = self._db.execute(
             "SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (link_id,)
         ).get
         if row is None:
-            raise _changed("link", link_id)
+            raise _build_version_conflict("link", link_id)
         return row[0], row[1]
 
     def _is_live(self, key: int) -> bool:
@@ -315,12 +323,12 @@ class _Commit:
         self._keys.pop(record_id, None)
         self._indexed.add(key)
         if self._batch.derived:
-            self._db.execute(_EMPTY, (key,))
+            self._db.execute(_CLEAR_RECORD, (key,))
             self._db.execute("DELETE FROM tags WHERE record = ?", (key,))
             forget_vectors(self._db, [key])
         self._log("delete", "record", key, record_id, {"deleted_at": None})
 
-    def _touch_parent_of(self, key: int) -> None:
+    def _touch_parent(self, key: int) -> None:
         parent = self._db.execute(
             "SELECT p.key FROM records r JOIN records p ON p.key = r.parent "
             "WHERE r.key = ? AND p.deleted_at IS NULL",
@@ -340,9 +348,9 @@ class _Commit:
         self._edits.append((operation, subject, key, item_id, before))
 
 
-def _taken(kind: str, name: str) -> Conflict:
+def _build_name_conflict(kind: str, name: str) -> Conflict:
     return Conflict(f'There is a {kind} "{name}" already.', kind=kind, name=name)
 
 
-def _changed(subject: str, item_id: str) -> Conflict:
+def _build_version_conflict(subject: str, item_id: str) -> Conflict:
     return Conflict(f"The {subject} {item_id} has changed or is gone.", subject=subject, id=item_id)

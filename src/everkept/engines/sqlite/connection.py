@@ -114,18 +114,18 @@ class DatabaseFile(Protocol):
         """Empties the write-ahead log into the file; False if a reader needs it still."""
         ...
 
-    def size(self) -> int:
+    def measure_size(self) -> int:
         """The bytes of the file and of its write-ahead log."""
         ...
 
 
 Synchronous = Literal["normal", "full"]
 
-BUSY_DEADLINE = 10.0  # seconds a write waits for another process
-_FOLD_TRY = 0.02  # seconds
+BUSY_SECONDS = 10.0  # seconds a write waits for another process
+_FOLD_RETRY_SECONDS = 0.02  # seconds
 # What the system says of a full disk, a quota and a limit on files; Windows has its own numbers.
-_NO_ROOM = {39, 112, 1295} if os.name == "nt" else {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_READING = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+_DISK_FULL_CODES = {39, 112, 1295} if os.name == "nt" else {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_FLAGS = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 # What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
 # cause (syntax, misuse, range, ...) are left out on purpose: they are bugs and surface as such.
@@ -151,7 +151,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
 
 
 @contextmanager
-def translated(
+def translate_errors(
     path: Path,
     schema: Schema = PROJECT,
     *,
@@ -165,8 +165,8 @@ def translated(
     try:
         yield
     except tuple(OUTSIDE_FAILURES) as error:
-        is_refused = connection is not None and connection.system_errno in _NO_ROOM
-        raise _translation(error, path, schema, title or path.name, is_refused) from error
+        is_refused = connection is not None and connection.system_errno in _DISK_FULL_CODES
+        raise _translate_error(error, path, schema, title or path.name, is_refused) from error
 
 
 class BusyHandler:
@@ -179,7 +179,7 @@ class BusyHandler:
     def __init__(self, patience: float | None = None) -> None:
         self.closing = False
         self.hurries = False  # the caller cannot wait at all
-        self._patience = BUSY_DEADLINE if patience is None else patience
+        self._patience = BUSY_SECONDS if patience is None else patience
         self._started = 0.0
 
     def __call__(self, earlier_calls: int) -> bool:
@@ -206,19 +206,19 @@ def connect(
 
     What is `at_rest` is read as it lies there, without a lock or a log beside it.
     """
-    with translated(path, schema, title=title), _expected_at(path, title or path.name):
-        connection = _at_rest(path) if at_rest else _open(path, read_only=read_only)
+    with translate_errors(path, schema, title=title), _expect_file(path, title or path.name):
+        connection = _open_at_rest(path) if at_rest else _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
             # Otherwise SQLite plans again whenever a value is bound to LIMIT: 30 us a question.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            connection.create_scalar_function("lowered", _lowered, 1)
-            _set(connection, "temp_store=MEMORY", "cache_size=-64000")
+            connection.create_scalar_function("lowered", _lower, 1)
+            _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
             _check_identity(connection, path, schema, title or path.name)
             if not connection.readonly("main"):
                 # WAL lets other processes read while one writes. secure_delete keeps forgotten
                 # text out of the file's free space; it costs nothing measurable.
-                _set(
+                _set_pragmas(
                     connection,
                     "journal_mode=WAL",
                     "foreign_keys=ON",
@@ -228,7 +228,7 @@ def connect(
                 migrate(connection, schema)
             _refuse_if_older(connection, path, schema, title or path.name)
             connection.execute(schema.temporary)
-            connection.register_fts5_function("occurrences", _occurrences)
+            connection.register_fts5_function("occurrences", _count_occurrences)
         except BaseException:
             # The last one to close folds the log in; a file that is refused stays as it is.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -237,7 +237,7 @@ def connect(
         return connection
 
 
-def _set(connection: Connection, *pragmas: str) -> None:
+def _set_pragmas(connection: Connection, *pragmas: str) -> None:
     # One statement each: of several in one call, those behind a row that nobody fetches never run.
     for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -249,11 +249,11 @@ def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -
     The facts are what a project's file tells of its project.
     """
     disk.create(path, is_synced=False)
-    with translated(path):
+    with translate_errors(path):
         connection = _open(path, read_only=False)
         try:
             connection.set_busy_handler(BusyHandler())
-            _set(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
+            _set_pragmas(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
             migrate(connection, schema)
             connection.executemany("INSERT INTO meta VALUES (?,?)", (facts or {}).items())
         finally:
@@ -262,10 +262,10 @@ def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -
 
 def migrate(connection: Connection, schema: Schema) -> None:
     """Applies what is missing, in one transaction; a second process finds nothing to do."""
-    if _version(connection) >= schema.version:
+    if _read_version(connection) >= schema.version:
         return
-    with transaction(connection):
-        for number in range(_version(connection), schema.version):
+    with open_transaction(connection):
+        for number in range(_read_version(connection), schema.version):
             connection.execute(schema.migrations[number])
         connection.execute(f"PRAGMA user_version={schema.version}")
 
@@ -276,15 +276,15 @@ def fold(path: Path, schema: Schema, patience: float, *, title: str | None = Non
     Whoever tries keeps others from writing, so each try is short.
     """
     deadline = time.monotonic() + patience
-    busy = BusyHandler(_FOLD_TRY)
+    busy = BusyHandler(_FOLD_RETRY_SECONDS)
     with (
-        translated(path, schema, title=title),
+        translate_errors(path, schema, title=title),
         closing(connect(path, schema, busy=busy, title=title)) as db,
     ):
         while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_FOLD_TRY)
+            time.sleep(_FOLD_RETRY_SECONDS)
         return True
 
 
@@ -302,7 +302,7 @@ def unlink_logs(path: Path) -> None:
 
 
 @contextmanager
-def transaction(connection: Connection) -> Generator[None, None, None]:
+def open_transaction(connection: Connection) -> Generator[None, None, None]:
     # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
     # busy handler is asked.
     connection.execute("BEGIN IMMEDIATE")
@@ -315,7 +315,7 @@ def transaction(connection: Connection) -> Generator[None, None, None]:
         raise
 
 
-def in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> T:
+def read_in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> T:
     """Asks several statements of one state of the database."""
     connection.execute("BEGIN")
     try:
@@ -329,7 +329,7 @@ def in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> 
 def check_version(
     connection: Connection, path: Path, schema: Schema, title: str | None = None
 ) -> None:
-    version = _version(connection)
+    version = _read_version(connection)
     if version > schema.version:
         raise StoreTooNew(
             f"{title or path.name} has schema version {version}; "
@@ -351,7 +351,7 @@ def _check_identity(connection: Connection, path: Path, schema: Schema, title: s
 
 
 def _refuse_if_older(connection: Connection, path: Path, schema: Schema, title: str) -> None:
-    if _version(connection) < schema.version:
+    if _read_version(connection) < schema.version:
         raise ReadOnly(
             f"{title} has an older form, and cannot be brought up to date here.",
             hint="Open it once where it can be written.",
@@ -360,7 +360,7 @@ def _refuse_if_older(connection: Connection, path: Path, schema: Schema, title: 
 
 
 @contextmanager
-def _expected_at(path: Path, title: str) -> Generator[None]:
+def _expect_file(path: Path, title: str) -> Generator[None]:
     """A file may be moved away between any two steps of opening it."""
     try:
         yield
@@ -376,49 +376,51 @@ def _expected_at(path: Path, title: str) -> Generator[None]:
 
 def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
-        return _typed(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+        return _as_connection(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     try:
-        connection = _typed(apsw.Connection(f"{location(path)}?mode=ro", flags=_READING))
+        connection = _as_connection(
+            apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS)
+        )
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
         # files beside it the database is at rest, and may be read as it is.
-        if log_of(path).exists():
+        if get_log_path(path).exists():
             raise
-        connection = _at_rest(path)
+        connection = _open_at_rest(path)
     return connection
 
 
-def _at_rest(path: Path) -> Connection:
-    return _typed(apsw.Connection(f"{location(path)}?immutable=1", flags=_READING))
+def _open_at_rest(path: Path) -> Connection:
+    return _as_connection(apsw.Connection(f"{format_uri(path)}?immutable=1", flags=_READ_FLAGS))
 
 
-def location(path: Path) -> str:
+def format_uri(path: Path) -> str:
     # Path.as_uri imports what it needs at the call, when the program's files may be out of reach.
     quoted = quote(os.fsencode(path.resolve().as_posix()), safe="/:")
     return f"file://{quoted}" if quoted.startswith("/") else f"file:///{quoted}"
 
 
-def _typed(connection: apsw.Connection) -> Connection:
+def _as_connection(connection: apsw.Connection) -> Connection:
     return cast(Connection, connection)
 
 
-def _lowered(text: str | None) -> str | None:
+def _lower(text: str | None) -> str | None:
     return None if text is None else text.lower()
 
 
-def _occurrences(found: apsw.FTS5ExtensionApi) -> int:
+def _count_occurrences(found: apsw.FTS5ExtensionApi) -> int:
     """How often a row has the phrase of a query in its three columns, in 16 bits each."""
     name, text, context = map(len, found.phrase_locations(0))
     most = 0xFFFF
     return min(name, most) << 32 | min(text, most) << 16 | min(context, most)
 
 
-def _version(connection: Connection) -> int:
+def _read_version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def _translation(
+def _translate_error(
     error: apsw.Error, path: Path, schema: Schema, title: str, is_refused: bool
 ) -> EverkeptError:
     """`is_refused` where the system itself has said that there is no room."""
@@ -435,7 +437,7 @@ def _translation(
             **facts,
         )
     if kind is StorageFull:
-        return no_room(path, title)
+        return build_storage_full_error(path, title)
     if kind is StoreDamaged:
         return StoreDamaged(
             f"{title} is damaged or no database ({error}).",
@@ -452,30 +454,32 @@ def _translation(
 
 
 _MIN_FREE_BYTES = 1_000_000  # bytes; with fewer on its disk, a file that cannot be used has no room
-_AMPLE = 100_000_000  # bytes; with more, something else than the disk is in the way
+_AMPLE_BYTES = 100_000_000  # bytes; with more, something else than the disk is in the way
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def size_of(path: Path) -> int:
+def measure_file(path: Path) -> int:
     """The bytes of a file and of its write-ahead log."""
-    return sum(each.stat().st_size for each in (path, log_of(path)) if each.exists())
+    return sum(each.stat().st_size for each in (path, get_log_path(path)) if each.exists())
 
 
-def log_of(path: Path) -> Path:
+def get_log_path(path: Path) -> Path:
     """The write-ahead log of a file; it is there while anybody may write."""
     return path.with_name(path.name + "-wal")
 
 
 def is_full(folder: Path) -> bool:
     """Whether its disk has too little room for anything; False where that cannot be said."""
-    free = _free_at(folder)
+    free = _find_free_bytes(folder)
     return free is not None and free < _MIN_FREE_BYTES
 
 
-def no_room(path: Path, title: str) -> StorageFull:
+def build_storage_full_error(path: Path, title: str) -> StorageFull:
     """For a write to a database that its disk, a quota or a limit would not have."""
-    size, free = _size_at(path), _free_at(path)
-    sizes = f"It takes {shown(size)}" + ("" if free is None else f", and {shown(free)} are free")
+    size, free = _measure_path(path), _find_free_bytes(path)
+    sizes = f"It takes {format_size(size)}" + (
+        "" if free is None else f", and {format_size(free)} are free"
+    )
     facts = {} if free is None else {"free": free}
     return StorageFull(
         f"{title} cannot grow: there is no room on its disk. {sizes}. Nothing of this call was "
@@ -483,7 +487,7 @@ def no_room(path: Path, title: str) -> StorageFull:
         hint=(
             "The disk is not full, so a quota or a limit on the size of files is: raise it, or "
             "choose another data folder with --data-dir."
-            if free is not None and free > _AMPLE
+            if free is not None and free > _AMPLE_BYTES
             else "Free some disk space and call again."
         ),
         path=str(path),
@@ -493,16 +497,18 @@ def no_room(path: Path, title: str) -> StorageFull:
 
 
 @contextmanager
-def usable(path: Path) -> Generator[None, None, None]:
+def translate_disk_errors(path: Path) -> Generator[None, None, None]:
     """As that of the core, and says how large things are where there is no room."""
     try:
-        with disk.usable(path):
+        with disk.translate_os_errors(path):
             yield
     except StorageFull as error:
-        raise (error if "current_size" in error.facts else no_room(path, str(path))) from error
+        raise (
+            error if "current_size" in error.facts else build_storage_full_error(path, str(path))
+        ) from error
 
 
-def shown(size: int) -> str:
+def format_size(size: int) -> str:
     """As a person says it: `512 bytes`, `3.4 MB`."""
     amount, power = float(size), 0
     while amount >= 999.95 and power < len(_UNITS) - 1:
@@ -510,17 +516,17 @@ def shown(size: int) -> str:
     return f"{amount:,.1f} {_UNITS[power]}" if power else f"{size} bytes"
 
 
-def _size_at(path: Path) -> int:
+def _measure_path(path: Path) -> int:
     """Of a database, or of all in a folder; 0 for what cannot be looked at."""
     try:
         if not path.is_dir():
-            return size_of(path)
-        return sum(size_of(each) for each in path.rglob("*.db"))
+            return measure_file(path)
+        return sum(measure_file(each) for each in path.rglob("*.db"))
     except OSError:
         return 0
 
 
-def _free_at(path: Path) -> int | None:
+def _find_free_bytes(path: Path) -> int | None:
     """None where it cannot be said."""
     try:
         from shutil import disk_usage  # a hook that starts does not pay for it

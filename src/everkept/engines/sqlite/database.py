@@ -22,24 +22,24 @@ from everkept.engines.sqlite.connection import (
     check_version,
     connect,
     fold,
-    in_snapshot,
+    measure_file,
+    open_transaction,
+    read_in_snapshot,
     refuse_to_write,
-    size_of,
-    transaction,
-    translated,
+    translate_errors,
 )
 from everkept.engines.sqlite.schema import Schema
 
-INTERRUPT_INTERVAL = 0.01  # seconds
-SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread
-STEPS_PER_LOOK = 1_000  # instructions of SQLite between two looks at the clock
-FOLDED_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
-SHORT_IN_A_ROW = 32  # questions in the caller's thread before everything else gets its turn
+INTERRUPT_SECONDS = 0.01  # seconds
+MAX_SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread
+STEPS_PER_CHECK = 1_000  # instructions of SQLite between two looks at the clock
+MAX_LOG_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
+MAX_SHORT_STREAK = 32  # questions in the caller's thread before everything else gets its turn
 
 T = TypeVar("T")
 
 
-class _Lane:
+class _ConnectionThread:
     """A thread, and the connection that it alone uses, or the caller's thread while it is idle."""
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class _Lane:
         """
         self._began, self._is_stopped = time.thread_time(), False
         self.busy.hurries = True
-        connection.set_progress_handler(self._has_taken_long, STEPS_PER_LOOK)
+        connection.set_progress_handler(self._has_taken_long, STEPS_PER_CHECK)
         try:
             return work(connection)
         finally:
@@ -81,7 +81,7 @@ class _Lane:
 
         The processor's time counts: large texts take long in few instructions.
         """
-        is_late = not self._is_stopped and time.thread_time() - self._began > SHORT_SECONDS
+        is_late = not self._is_stopped and time.thread_time() - self._began > MAX_SHORT_SECONDS
         self._is_stopped |= is_late
         return is_late
 
@@ -101,11 +101,11 @@ class _Lane:
                 connection.interrupt()
 
 
-class NotHere(Exception):
+class NeedsOwnThread(Exception):
     """Work that its own thread must do: nothing has come of it yet."""
 
 
-class Worker:
+class ConnectionWorker:
     """A connection and the one thread that uses it, both made at the first call.
 
     One thread per connection makes calls wait for each other without a lock, and a call whose
@@ -116,8 +116,8 @@ class Worker:
     def __init__(self, name: str, open_connection: Callable[[BusyHandler], Connection]) -> None:
         self._name = name
         self._open_connection = open_connection
-        self._lane: _Lane | None = None
-        self._closing: dict[_Lane, asyncio.Future[None]] = {}
+        self._lane: _ConnectionThread | None = None
+        self._closing: dict[_ConnectionThread, asyncio.Future[None]] = {}
         self._in_a_row = 0  # calls in the caller's thread since the event loop had its turn
 
     async def run(self, work: Work[T]) -> T:
@@ -126,26 +126,26 @@ class Worker:
 
     def submit(self, work: Work[T]) -> Future[T]:
         if self._lane is None:
-            self._lane = _Lane(self._name)
+            self._lane = _ConnectionThread(self._name)
         return self._lane.submit(partial(self._run_in, self._lane, work))
 
     def run_here(self, work: Work[T]) -> T:
         """Run short work in the caller's thread. Raises NotHere if that is not possible."""
         lane = self._lane
-        if lane is None or not lane.is_idle or lane.connection is None or not self._has_a_turn():
-            raise NotHere
+        if lane is None or not lane.is_idle or lane.connection is None or not self._take_turn():
+            raise NeedsOwnThread
         try:
             return lane.run_here(lane.connection, work)
         except apsw.Error as error:  # it is busy or long, or its own thread meets the same
-            raise NotHere from error
+            raise NeedsOwnThread from error
 
-    def _has_a_turn(self) -> bool:
+    def _take_turn(self) -> bool:
         if not self._in_a_row:
-            asyncio.get_running_loop().call_soon(self._begin_row)
+            asyncio.get_running_loop().call_soon(self._reset_streak)
         self._in_a_row += 1
-        return self._in_a_row <= SHORT_IN_A_ROW
+        return self._in_a_row <= MAX_SHORT_STREAK
 
-    def _begin_row(self) -> None:
+    def _reset_streak(self) -> None:
         self._in_a_row = 0
 
     async def close(self, *, interrupt: bool = False) -> None:
@@ -164,7 +164,7 @@ class Worker:
                 # Again and again: a call may be between two statements just now.
                 if interrupt:
                     lane.interrupt()
-                await asyncio.wait([closing], timeout=INTERRUPT_INTERVAL if interrupt else None)
+                await asyncio.wait([closing], timeout=INTERRUPT_SECONDS if interrupt else None)
             if self._closing.pop(lane, None):
                 lane.thread.shutdown(wait=False)
                 closing.result()
@@ -173,7 +173,7 @@ class Worker:
     def is_open(self) -> bool:
         return self._lane is not None or bool(self._closing)
 
-    def _run_in(self, lane: _Lane, work: Work[T]) -> T:
+    def _run_in(self, lane: _ConnectionThread, work: Work[T]) -> T:
         if lane.connection is None:
             lane.connection = self._open_connection(lane.busy)
         return work(lane.connection)
@@ -222,44 +222,44 @@ class Database:
             connection.execute("PRAGMA cache_size=-2000").fetchall()
             return connection
 
-        self._reader = Worker(f"read {path.name}", open_connection)
-        self._aside = Worker(f"read aside {path.name}", open_aside)
-        self._writer = Worker(f"write {path.name}", self._open_to_write(open_connection))
+        self._reader = ConnectionWorker(f"read {path.name}", open_connection)
+        self._aside = ConnectionWorker(f"read aside {path.name}", open_aside)
+        self._writer = ConnectionWorker(f"write {path.name}", self._open_to_write(open_connection))
 
     async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
         def ask(connection: Connection) -> T:
-            with self._translated(connection):
-                return in_snapshot(connection, question)
+            with self._translate_errors(connection):
+                return read_in_snapshot(connection, question)
 
         if not aside and not long:
-            with suppress(NotHere):
-                return self._reader.run_here(lambda db: in_snapshot(db, question))
+            with suppress(NeedsOwnThread):
+                return self._reader.run_here(lambda db: read_in_snapshot(db, question))
         return await (self._aside if aside else self._reader).run(ask)
 
     def read_later(self, question: Work[None]) -> None:
-        self._aside.submit(lambda connection: in_snapshot(connection, question))
+        self._aside.submit(lambda connection: read_in_snapshot(connection, question))
 
     async def write(self, work: Work[T], *, short: bool = False) -> T:
         def commit(connection: Connection) -> T:
-            with transaction(connection):
+            with open_transaction(connection):
                 check_version(connection, self.path, self._schema, self._title)
                 return work(connection)
 
         def commit_here(connection: Connection) -> T:
-            with self._translated(connection):
+            with self._translate_errors(connection):
                 try:
                     return commit(connection)
                 except (apsw.BusyError, apsw.InterruptError) as error:  # it was rolled back
-                    raise NotHere from error
+                    raise NeedsOwnThread from error
 
         def commit_there(connection: Connection) -> T:
-            with self._translated(connection):
+            with self._translate_errors(connection):
                 return commit(connection)
 
         self._refuse_if_read_only()
         # The first write to a log waits for the disk, as folding it does.
-        if short and self._writes_inline and 0 < self._log_pages < FOLDED_PAGES:
-            with suppress(NotHere):
+        if short and self._writes_inline and 0 < self._log_pages < MAX_LOG_PAGES:
+            with suppress(NeedsOwnThread):
                 return self._writer.run_here(commit_here)
         return await self._writer.run(commit_there)
 
@@ -267,7 +267,7 @@ class Database:
         """Runs work that manages its own transactions, all of it even if the caller gives up."""
 
         def run(connection: Connection) -> T:
-            with self._translated(connection):
+            with self._translate_errors(connection):
                 return work(connection)
 
         self._refuse_if_read_only()
@@ -284,11 +284,11 @@ class Database:
     def is_open(self) -> bool:
         return any(worker.is_open for worker in self._workers)
 
-    def size(self) -> int:
-        return size_of(self.path)
+    def measure_size(self) -> int:
+        return measure_file(self.path)
 
     @property
-    def _workers(self) -> tuple[Worker, ...]:
+    def _workers(self) -> tuple[ConnectionWorker, ...]:
         return self._writer, self._aside, self._reader
 
     def _open_to_write(
@@ -302,7 +302,7 @@ class Database:
 
             def note_log(_connection: object, _name: str, pages: int) -> int:
                 """Fold a long log, as SQLite itself would, but never in the caller's thread."""
-                if pages >= FOLDED_PAGES and not busy.hurries:
+                if pages >= MAX_LOG_PAGES and not busy.hurries:
                     with suppress(apsw.Error):
                         pages, folded = connection.wal_checkpoint()
                         pages -= folded
@@ -314,8 +314,8 @@ class Database:
 
         return open_with_hook
 
-    def _translated(self, connection: Connection) -> AbstractContextManager[None]:
-        return translated(self.path, self._schema, title=self._title, connection=connection)
+    def _translate_errors(self, connection: Connection) -> AbstractContextManager[None]:
+        return translate_errors(self.path, self._schema, title=self._title, connection=connection)
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:

@@ -6,60 +6,66 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from everkept.core.care import DOCTOR_FIX, Finding, Waiting
-from everkept.core.sessions import is_home
+from everkept.core.care import FIX_COMMAND, DoctorFinding, PendingEmbeddings
+from everkept.core.sessions import is_private_name
 from everkept.core.store import CountVectors
-from everkept.core.text import clipped, counted
-from everkept.core.times import Clock, parsed
+from everkept.core.text import clip_text, format_count
+from everkept.core.times import Clock, parse_time
 from everkept.engines.sqlite import project_list
-from everkept.engines.sqlite.connection import Connection, connect, fold, transaction, translated
-from everkept.engines.sqlite.library import SqliteLibrary, list_files
+from everkept.engines.sqlite.connection import (
+    Connection,
+    connect,
+    fold,
+    open_transaction,
+    translate_errors,
+)
+from everkept.engines.sqlite.library import SqliteLibrary, add_unlisted_files
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.snapshot import (
     HISTORY,
     META,
     USER,
-    Kept,
-    catalogue,
-    index_faults,
-    looked_at,
-    page_faults,
-    project_files,
-    schema_of,
-    shown_project,
+    ProjectFile,
+    count_index_faults,
+    find_page_faults,
+    format_project,
+    get_schema,
+    list_project_files,
+    list_project_paths,
+    open_checked,
 )
-from everkept.engines.sqlite.store import DELETED_GENERATION, generation_of
-from everkept.engines.sqlite.vectors import vector_counts
-from everkept.engines.sqlite.word_index import index
+from everkept.engines.sqlite.store import DELETED_GENERATION, read_generation
+from everkept.engines.sqlite.vectors import count_vectors
+from everkept.engines.sqlite.word_index import index_records
 from everkept.errors import EverkeptError, StorageFull, StoreDamaged, StoreTooNew
 
-LARGE_LOG = 64_000_000  # bytes; SQLite folds it in at 4 MB where no reader keeps it from that
-FOLD_PATIENCE = 5.0  # seconds
-_OF_WORD_INDEX = "fts5"  # in what SQLite says of a damaged word index
+LARGE_LOG_BYTES = 64_000_000  # bytes; SQLite folds it in at 4 MB where no reader keeps it from that
+FOLD_SECONDS = 5.0  # seconds
+_WORD_INDEX_MODULE = "fts5"  # in what SQLite says of a damaged word index
 
 
-def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[Finding]:
+def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[DoctorFinding]:
     """Without `full`, indexes are not compared with their tables."""
-    names = database_names(folder)
+    names = list_databases(folder)
     if not names:
-        yield Finding(check, "ok", "There is no database yet.")
+        yield DoctorFinding(check, "ok", "There is no database yet.")
         return
-    look = _Look(folder, check, full)
-    found = [each for name in names for each in look.at(name)]
+    look = _DatabaseCheck(folder, check, full)
+    found = [each for name in names for each in look.run(name)]
     if any(finding.severity == "problem" for finding in found):
         yield from found
         return
     depth = "checked in full" if full else "looked through; --full compares indexes too"
-    yield Finding(check, "ok", f"{counted(len(names), 'database')}: {depth}.")
+    yield DoctorFinding(check, "ok", f"{format_count(len(names), 'database')}: {depth}.")
     yield from found
 
 
-def database_names(folder: Path) -> list[str]:
+def list_databases(folder: Path) -> list[str]:
     owned = [name for name in (META, USER, HISTORY) if (folder / name).exists()]
-    return [*owned, *project_files(folder)]
+    return [*owned, *list_project_paths(folder)]
 
 
-class Owned(NamedTuple):
+class OwnedFile(NamedTuple):
     """The file of a project."""
 
     path: str
@@ -69,177 +75,183 @@ class Owned(NamedTuple):
     @property
     def title(self) -> str:
         """What people know it by."""
-        return f"{self.path} ({shown_project(self.project)})"
+        return f"{self.path} ({format_project(self.project)})"
 
 
-def owned_files(folder: Path) -> dict[str, Owned] | None:
+def find_owned_files(folder: Path) -> dict[str, OwnedFile] | None:
     """By their paths; None where nobody knows which file is whose."""
     try:
-        with looked_at(folder / META, LIBRARY) as meta:
-            off = {project.id for project in project_list.projects(meta, None) if project.is_off}
+        with open_checked(folder / META, LIBRARY) as meta:
+            off = {
+                project.id for project in project_list.list_projects(meta, None) if project.is_off
+            }
             return {
-                kept.path: Owned(kept.path, kept.name, kept.id in off) for kept in catalogue(meta)
+                kept.path: OwnedFile(kept.path, kept.name, kept.id in off)
+                for kept in list_project_files(meta)
             }
     except EverkeptError:
         return None
 
 
-class _Look:
+class _DatabaseCheck:
     """A look at one database after the other."""
 
     def __init__(self, folder: Path, check: str, full: bool) -> None:
         self._folder = folder
         self._check = check
         self._full = full
-        self._owned = owned_files(folder)
+        self._owned = find_owned_files(folder)
 
-    def at(self, name: str) -> Iterator[Finding]:
-        path, schema = self._folder / name, schema_of(name)
+    def run(self, name: str) -> Iterator[DoctorFinding]:
+        path, schema = self._folder / name, get_schema(name)
         owned = (self._owned or {}).get(name)
         title = owned.title if owned else name
         try:
-            with looked_at(path, schema, title=title) as db:
-                yield from self._of_version(db, schema, title)
+            with open_checked(path, schema, title=title) as db:
+                yield from self._check_version(db, schema, title)
                 db.execute("BEGIN")
-                yield from self._of_content(db, name, schema, title)
+                yield from self._check_content(db, name, schema, title)
         except StoreTooNew as error:
-            yield self._problem(error.message, "update Everkept")
+            yield self._report_problem(error.message, "update Everkept")
         except StoreDamaged as error:
-            yield self._damaged(name, error.message)
+            yield self._report_damage(name, error.message)
         except StorageFull:
             raise  # it is the same with all of them
         except EverkeptError as error:
-            yield self._problem(error.message, error.hint)
-        yield from self._of_log(path, schema, title)
+            yield self._report_problem(error.message, error.hint)
+        yield from self._check_log(path, schema, title)
 
-    def _of_version(self, db: Connection, schema: Schema, title: str) -> Iterator[Finding]:
+    def _check_version(self, db: Connection, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         version = int(db.pragma("user_version"))
         if version < schema.version:
             what = (
                 f"{title} has the form {version} of an older version; the next start brings it to "
                 f"{schema.version}."
             )
-            yield Finding(self._check, "ok", what)
+            yield DoctorFinding(self._check, "ok", what)
 
-    def _of_content(
+    def _check_content(
         self, db: Connection, name: str, schema: Schema, title: str
-    ) -> Iterator[Finding]:
+    ) -> Iterator[DoctorFinding]:
         path = self._folder / name
-        faults = page_faults(db, full=self._full)
+        faults = find_page_faults(db, full=self._full)
         if schema is LIBRARY:
             if faults:
-                yield self._damaged(name, f"{title} is damaged: {clipped(faults[0], 200)}.")
+                yield self._report_damage(name, f"{title} is damaged: {clip_text(faults[0], 200)}.")
             return
-        if path.name in (USER, HISTORY) and generation_of(db) <= 0:
+        if path.name in (USER, HISTORY) and read_generation(db) <= 0:
             what = f"{title} is closed to writers: a restore was cut short."
-            yield self._problem(what, DOCTOR_FIX, lambda: _opened(path))
-        of_words = [fault for fault in faults if _OF_WORD_INDEX in fault.lower()]
+            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_closed(path))
+        of_words = [fault for fault in faults if _WORD_INDEX_MODULE in fault.lower()]
         if len(faults) > len(of_words):
             other = next(fault for fault in faults if fault not in of_words)
-            yield self._damaged(name, f"{title} is damaged: {clipped(other, 200)}.")
+            yield self._report_damage(name, f"{title} is damaged: {clip_text(other, 200)}.")
         elif of_words:
             what = f"The word index of {title} is damaged: searches may find too little."
-            yield self._problem(what, DOCTOR_FIX, lambda: _indexed(path, anew=True))
+            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=True))
         else:
-            yield from self._of_index(db, path, title)
+            yield from self._check_index(db, path, title)
 
-    def _of_index(self, db: Connection, path: Path, title: str) -> Iterator[Finding]:
-        unindexed, stale = index_faults(db)
+    def _check_index(self, db: Connection, path: Path, title: str) -> Iterator[DoctorFinding]:
+        unindexed, stale = count_index_faults(db)
         if unindexed or stale:
             what = (
                 f"The word index of {title} is out of step: it lacks "
-                f"{counted(unindexed, 'record')}, and {counted(stale, 'entry', 'entries')} of it "
+                f"{format_count(unindexed, 'record')}, and "
+                f"{format_count(stale, 'entry', 'entries')} of it "
                 "stand for none."
             )
-            yield self._problem(what, DOCTOR_FIX, lambda: _indexed(path, anew=False))
+            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=False))
 
-    def _of_log(self, path: Path, schema: Schema, title: str) -> Iterator[Finding]:
+    def _check_log(self, path: Path, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         log = path.with_name(path.name + "-wal")
         size = log.stat().st_size if log.exists() else 0
-        if size > LARGE_LOG:
+        if size > LARGE_LOG_BYTES:
             what = f"The write-ahead log of {title} has grown to {size / 1_000_000:,.0f} MB."
-            mend = partial(_folded, path, schema, title)
-            yield Finding(self._check, "advice", what, DOCTOR_FIX, mend)
+            mend = partial(_fix_log, path, schema, title)
+            yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
 
-    def _damaged(self, name: str, what: str) -> Finding:
+    def _report_damage(self, name: str, what: str) -> DoctorFinding:
         """Never mended here: what is left of it may be all that there is."""
         path = self._folder / name
         owned = (self._owned or {}).get(name)
         is_strayed = "/" in name and (self._owned is not None or path.stat().st_size == 0)
         if owned:
-            back = bring_project_back(self._folder, owned.project, is_off=owned.is_off)
-            return self._problem(what, f"move {path} out of the data folder; {back}")
+            back = format_restore_project(self._folder, owned.project, is_off=owned.is_off)
+            return self._report_problem(what, f"move {path} out of the data folder; {back}")
         if is_strayed:
-            return self._problem(f"{what} It belongs to no project.", f"move {path} elsewhere")
-        return self._problem(what, bring_all_back(self._folder))
+            return self._report_problem(
+                f"{what} It belongs to no project.", f"move {path} elsewhere"
+            )
+        return self._report_problem(what, format_restore_all(self._folder))
 
-    def _problem(
+    def _report_problem(
         self, what: str, command: str | None, mend: Callable[[], str] | None = None
-    ) -> Finding:
-        return Finding(self._check, "problem", what, command, mend)
+    ) -> DoctorFinding:
+        return DoctorFinding(self._check, "problem", what, command, mend)
 
 
-def _opened(path: Path) -> str:
+def _fix_closed(path: Path) -> str:
     unfreeze(path)
     return f"{path.name} can be written again"
 
 
-def _indexed(path: Path, *, anew: bool) -> str:
-    return f"indexed {counted(mend_word_index(path, anew=anew), 'entry', 'entries')} anew"
+def _fix_index(path: Path, *, anew: bool) -> str:
+    return f"indexed {format_count(fix_word_index(path, anew=anew), 'entry', 'entries')} anew"
 
 
-def _folded(path: Path, schema: Schema, title: str) -> str:
-    if fold(path, schema, FOLD_PATIENCE, title=title):
+def _fix_log(path: Path, schema: Schema, title: str) -> str:
+    if fold(path, schema, FOLD_SECONDS, title=title):
         return "folded it into the database"
     return "a reader needs it still; it goes when that one is closed"
 
 
-ROWS = 1_000  # that one transaction indexes: nobody else waits long
+BATCH_ROWS = 1_000  # that one transaction indexes: nobody else waits long
 
-_UNINDEXED = (
+_SELECT_UNINDEXED = (
     "SELECT r.key FROM records r LEFT JOIN words_docsize d ON d.id = r.key "
     "WHERE r.deleted_at IS NULL AND d.id IS NULL LIMIT ?"
 )
-_STALE = (
+_SELECT_STALE = (
     "SELECT d.id FROM words_docsize d LEFT JOIN records r ON r.key = d.id "
     "WHERE r.key IS NULL OR r.deleted_at IS NOT NULL LIMIT ?"
 )
 
 
-def mend_word_index(path: Path, *, anew: bool = False) -> int:
+def fix_word_index(path: Path, *, anew: bool = False) -> int:
     """Brings the word index in step with the records; says how many entries that took.
 
     `anew` begins with an empty one. What cuts it short leaves records that are not indexed, which
     the next time goes on with.
     """
     done = 0
-    with translated(path), closing(connect(path, PROJECT)) as db:
+    with translate_errors(path), closing(connect(path, PROJECT)) as db:
         if anew:
-            with transaction(db):
+            with open_transaction(db):
                 db.execute("INSERT INTO words(words) VALUES ('delete-all')")
-        for statement in (_STALE, _UNINDEXED):
+        for statement in (_SELECT_STALE, _SELECT_UNINDEXED):
             while True:
-                with transaction(db):
-                    keys = [int(key) for (key,) in db.execute(statement, (ROWS,))]
-                    index(db, keys)
+                with open_transaction(db):
+                    keys = [int(key) for (key,) in db.execute(statement, (BATCH_ROWS,))]
+                    index_records(db, keys)
                 done += len(keys)
-                if len(keys) < ROWS:
+                if len(keys) < BATCH_ROWS:
                     break
     return done
 
 
-def mend_generation(folder: Path, kept: Kept) -> None:
+def fix_generation(folder: Path, kept: ProjectFile) -> None:
     """Lets the catalogue and a project's file say the same, so that it can be written again."""
     path = folder / kept.path
     with (
-        translated(folder / META, LIBRARY),
+        translate_errors(folder / META, LIBRARY),
         closing(connect(folder / META, LIBRARY)) as meta,
-        transaction(meta),
-        translated(path, title=kept.title),
+        open_transaction(meta),
+        translate_errors(path, title=kept.title),
         closing(connect(path, PROJECT, title=kept.title)) as db,
-        transaction(db),
+        open_transaction(db),
     ):
-        generation = max(abs(generation_of(db)), kept.generation) + 1
+        generation = max(abs(read_generation(db)), kept.generation) + 1
         signed = -generation if kept.status == "archived" else generation
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (signed,))
         meta.execute("UPDATE projects SET generation = ? WHERE id = ?", (generation, kept.id))
@@ -247,20 +259,20 @@ def mend_generation(folder: Path, kept: Kept) -> None:
 
 def unfreeze(path: Path) -> None:
     """Lets a store that belongs to no project be written again."""
-    with translated(path), closing(connect(path, PROJECT)) as db, transaction(db):
-        generation = max(abs(generation_of(db)), 1) + 1
+    with translate_errors(path), closing(connect(path, PROJECT)) as db, open_transaction(db):
+        generation = max(abs(read_generation(db)), 1) + 1
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
 
 
-async def adopt(folder: Path, clock: Clock) -> None:
+async def add_orphans(folder: Path, clock: Clock) -> None:
     """Lists the files of projects that the catalogue does not name."""
-    list_files(folder, folder / META, clock)
+    add_unlisted_files(folder, folder / META, clock)
     await settle_moves(folder)
 
 
-async def relocate(folder: Path, kept: Kept) -> None:
+async def fix_location(folder: Path, kept: ProjectFile) -> None:
     """Looks where a project's file is, as after a move that was cut short."""
-    with translated(folder / META, LIBRARY), closing(connect(folder / META, LIBRARY)) as meta:
+    with translate_errors(folder / META, LIBRARY), closing(connect(folder / META, LIBRARY)) as meta:
         meta.execute("UPDATE projects SET transition = 'archiving' WHERE id = ?", (kept.id,))
     await settle_moves(folder)
 
@@ -269,7 +281,7 @@ async def settle_moves(folder: Path) -> None:
     """Finishes or takes back moves that a crash interrupted."""
     library = SqliteLibrary(folder)
     try:
-        await library.projects()
+        await library.list_projects()
     finally:
         await library.close()
 
@@ -278,42 +290,42 @@ def is_deleted(generation: int) -> bool:
     return generation == DELETED_GENERATION
 
 
-def bring_all_back(folder: Path) -> str:
-    return f"everkept restore FILE --replace{_known(folder)}"
+def format_restore_all(folder: Path) -> str:
+    return f"everkept restore FILE --replace{_format_known_backups(folder)}"
 
 
-def bring_project_back(folder: Path, name: str, *, is_off: bool) -> str:
+def format_restore_project(folder: Path, name: str, *, is_off: bool) -> str:
     """For a project whose file is not in its place: the others stay as they are.
 
     What is an account's alone comes back with everything else, and never as a project.
     """
-    if is_home(name):
-        return bring_all_back(folder)
+    if is_private_name(name):
+        return format_restore_all(folder)
     steps = (
         f'everkept delete-project "{name}"; then everkept restore FILE --project "{name}"'
-        f"{_known(folder)}"
+        f"{_format_known_backups(folder)}"
     )
     return f'{steps}; then everkept off --project "{name}"' if is_off else steps
 
 
-def _known(folder: Path) -> str:
+def _format_known_backups(folder: Path) -> str:
     files = sorted(folder.parent.glob(f"{folder.name}-before-restore-*.zip"), reverse=True)[:1]
-    last = last_backup(folder)
+    last = find_last_backup(folder)
     if last is not None and last[0].is_file():
         files.insert(0, last[0])
     return f" (there is {' and '.join(str(file) for file in files)})" if files else ""
 
 
-LAST = "backup.last"
+LAST_BACKUP_KEY = "backup.last"
 
 
-def last_backup(folder: Path) -> tuple[Path, int] | None:
+def find_last_backup(folder: Path) -> tuple[Path, int] | None:
     """None where nobody knows."""
     meta = folder / META
     try:
-        with looked_at(meta, LIBRARY) as db:
-            moment, _, file = (project_list.note(db, LAST) or "").partition(" ")
-        return (Path(file), parsed(moment)) if file else None
+        with open_checked(meta, LIBRARY) as db:
+            moment, _, file = (project_list.find_note(db, LAST_BACKUP_KEY) or "").partition(" ")
+        return (Path(file), parse_time(moment)) if file else None
     except (EverkeptError, ValueError):
         return None
 
@@ -323,35 +335,37 @@ def note_backup(folder: Path, file: Path, at: str) -> None:
     meta = folder / META
     with (
         suppress(EverkeptError),
-        translated(meta, LIBRARY),
+        translate_errors(meta, LIBRARY),
         closing(connect(meta, LIBRARY)) as db,
-        transaction(db),
+        open_transaction(db),
     ):
-        db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (LAST, f"{at} {file}"))
+        db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (LAST_BACKUP_KEY, f"{at} {file}"))
 
 
-_OF_OTHERS = (
+_COUNT_OTHER_MODELS = (
     "SELECT count(*) FROM records WHERE embedded IS NOT NULL "
     "AND embedded NOT IN ('', ?) AND deleted_at IS NULL"
 )
 
 
-def texts_that_wait(folder: Path, model: str, kinds: Sequence[str]) -> list[Waiting]:
-    known = owned_files(folder) or {}
-    found: list[Waiting] = []
-    for name in database_names(folder):
+def count_pending_embeddings(
+    folder: Path, model: str, kinds: Sequence[str]
+) -> list[PendingEmbeddings]:
+    known = find_owned_files(folder) or {}
+    found: list[PendingEmbeddings] = []
+    for name in list_databases(folder):
         if name == META or Path(name).parts[0] == "archive":
             continue
         try:
-            with looked_at(folder / name) as db:
+            with open_checked(folder / name) as db:
                 if int(db.pragma("user_version")) < PROJECT.version:
                     continue  # the next start brings it up to date, and its texts wait then
-                waiting = vector_counts(db, CountVectors(model, kinds))[1]
-                others = int(db.execute(_OF_OTHERS, (model,)).get)
+                waiting = count_vectors(db, CountVectors(model, kinds))[1]
+                others = int(db.execute(_COUNT_OTHER_MODELS, (model,)).get)
         except StorageFull:
             raise
         except EverkeptError:
             continue  # the check of databases says what is wrong with it
         title = known[name].title if name in known else name
-        found.append(Waiting(title, waiting, others))
+        found.append(PendingEmbeddings(title, waiting, others))
     return found

@@ -21,11 +21,11 @@ import apsw
 from everkept.core import library as questions
 from everkept.core.disk import make_folder
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
-from everkept.core.projects import Project, checked_project_name
+from everkept.core.projects import Project, validate_project_name
 from everkept.core.records import Batch
 from everkept.core.store import RecordStore, Upkeep
-from everkept.core.text import forbidden_in_text
-from everkept.core.times import Clock, iso, now
+from everkept.core.text import find_forbidden
+from everkept.core.times import Clock, format_iso, read_clock
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite import catalog, project_list
 from everkept.engines.sqlite.connection import (
@@ -33,39 +33,39 @@ from everkept.engines.sqlite.connection import (
     Synchronous,
     connect,
     create,
-    transaction,
-    translated,
+    open_transaction,
+    translate_disk_errors,
+    translate_errors,
     unlink_logs,
-    usable,
 )
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.project_lifecycle import (
-    Place,
-    checked_id,
-    discard,
-    gone,
-    make,
-    move_away,
-    move_back,
-    repair,
+    ProjectPaths,
+    archive_project,
+    build_missing_file_error,
+    check_id,
+    create_project,
+    delete_project,
+    restore_project,
     settle,
+    settle_all,
 )
-from everkept.engines.sqlite.project_list import Listed, no_such
+from everkept.engines.sqlite.project_list import ProjectRow, build_not_found_error
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
-from everkept.engines.sqlite.store import DELETED_GENERATION, SqliteStore, generation_of
+from everkept.engines.sqlite.store import DELETED_GENERATION, SqliteStore, read_generation
 from everkept.errors import NotFound, ProjectArchived, ReadOnly, StoreDamaged, Unavailable
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.core.answers import Holdings
+    from everkept.core.answers import CatalogData
 
 log = logging.getLogger(__name__)
 
-FOUNDED = ("_meta", "user", "history")
-STALE = 600.0  # seconds after which a draft was left by a crash
+BASE_DATABASES = ("_meta", "user", "history")
+STALE_DRAFT_SECONDS = 600.0  # seconds after which a draft was left by a crash
 
 
-class _Found(Value):
+class _FileFacts(Value):
     """What a project's file says of its project."""
 
     name: str
@@ -74,34 +74,34 @@ class _Found(Value):
     generation: int
 
 
-def make_library(folder: Path, clock: Clock) -> None:
+def create_library(folder: Path, clock: Clock) -> None:
     """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
         make_folder(place)
-    with _drafted(folder / "_meta.db") as draft:
+    with _open_draft(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
-        if list_files(folder, draft, clock):
+        if add_unlisted_files(folder, draft, clock):
             log.warning(
                 "lost with the former _meta.db: which projects are off, tokens, and which folder "
                 "belongs to which project"
             )
 
 
-def make_store(path: Path) -> None:
+def create_store(path: Path) -> None:
     """Makes a store that belongs to no project; of several that do so at once, one wins."""
-    with _drafted(path) as draft:
+    with _open_draft(path) as draft:
         create(draft, PROJECT)
 
 
 def remove_stale_drafts(folder: Path) -> None:
-    for draft in (found for name in FOUNDED for found in folder.glob(f"{name}.*.new*")):
+    for draft in (found for name in BASE_DATABASES for found in folder.glob(f"{name}.*.new*")):
         with suppress(FileNotFoundError):
-            if time.time() - draft.stat().st_mtime > STALE:
+            if time.time() - draft.stat().st_mtime > STALE_DRAFT_SECONDS:
                 draft.unlink()
 
 
 @contextmanager
-def _drafted(target: Path) -> Generator[Path]:
+def _open_draft(target: Path) -> Generator[Path]:
     """A name to make the file under, so that nobody opens a half-made one."""
     draft = target.with_name(f"{target.stem}.{uuid4().hex}.new")
     try:
@@ -119,7 +119,7 @@ def _publish(draft: Path, target: Path) -> None:
 
     lock = target.with_name(f"{target.stem}.lock")
     try:
-        with WaitingLock(lock, f"The creation of {target.name}").held():
+        with WaitingLock(lock, f"The creation of {target.name}").hold():
             # The process that removed the lock in the meantime has published before.
             if not target.exists():
                 # The log of a file that was moved away would be taken for the new one's.
@@ -132,24 +132,30 @@ def _publish(draft: Path, target: Path) -> None:
         lock.unlink()
 
 
-def list_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
+def add_unlisted_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
     """Those that the catalogue does not name yet, each with a move under way, so that the repair
     at every start sees where it belongs. Says whether there are any."""
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
-    found = {path: told for path in sorted(files, key=_age) if (told := _read(path))}
+    found = {
+        path: told for path in sorted(files, key=_get_sort_key) if (told := _read_file_facts(path))
+    }
     if not found:
         return False
     log.warning("projects that _meta.db does not name are listed anew from their files")
-    with translated(meta_path), closing(connect(meta_path, LIBRARY)) as db, transaction(db):
+    with (
+        translate_errors(meta_path),
+        closing(connect(meta_path, LIBRARY)) as db,
+        open_transaction(db),
+    ):
         for path, told in found.items():
-            created = told.created_at or iso(clock())
+            created = told.created_at or format_iso(clock())
             db.execute(
                 "INSERT OR IGNORE INTO projects(id, name, description, db_path, status, "
                 "created_at, updated_at, generation, transition) "
                 "VALUES (?,?,?,?,?,?,?,?,'archiving')",
                 (
                     path.stem,
-                    free_name(db, path.stem, told.name),
+                    choose_free_name(db, path.stem, told.name),
                     told.description,
                     path.relative_to(folder).as_posix(),
                     "active" if path.parent.name == "projects" else "archived",
@@ -161,22 +167,22 @@ def list_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
     return True
 
 
-def _age(path: Path) -> tuple[bool, str]:
+def _get_sort_key(path: Path) -> tuple[bool, str]:
     return path.parent.name == "archive", path.name
 
 
-def _read(path: Path) -> _Found | None:
+def _read_file_facts(path: Path) -> _FileFacts | None:
     try:
-        with translated(path), closing(connect(path, PROJECT)) as db:
+        with translate_errors(path), closing(connect(path, PROJECT)) as db:
             facts = {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}
-            generation = generation_of(db)
+            generation = read_generation(db)
     except StoreDamaged as error:
         log.warning("%s is left out of the list of projects: %s", path, error)
         return None
     if generation == DELETED_GENERATION:
         log.warning("%s is left out of the list of projects: it was being deleted", path)
         return None
-    return _Found(
+    return _FileFacts(
         name=str(facts.get("name") or f"recovered-{path.stem[:8]}"),
         description=str(facts.get("description") or ""),
         created_at=facts.get("created_at"),
@@ -184,7 +190,7 @@ def _read(path: Path) -> _Found | None:
     )
 
 
-def free_name(db: Connection, project_id: str, name: str) -> str:
+def choose_free_name(db: Connection, project_id: str, name: str) -> str:
     taken = {row[0] for row in db.execute("SELECT name FROM projects WHERE id <> ?", (project_id,))}
     number, free = 1, name
     while free in taken:
@@ -214,28 +220,28 @@ class AbsentStore(MemoryStore):
         )
 
 
-OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
+MAX_OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
 
 Q = TypeVar("Q")
 T = TypeVar("T")
-Answer = Callable[["SqliteLibrary", Q], Awaitable[T]]
+AnswerMethod = Callable[["SqliteLibrary", Q], Awaitable[T]]
 
 
-def _reads(work: Callable[[Connection, Q], T]) -> "Answer[Q, T]":
+def _make_reader(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
     """Return the answer that reads `_meta.db`."""
 
     async def answer(library: "SqliteLibrary", question: Q) -> T:
-        return await (await library.meta()).read(lambda db: work(db, question))
+        return await (await library.ensure_meta()).read(lambda db: work(db, question))
 
     return answer
 
 
-def _writes(work: Callable[[Connection, Q], T]) -> "Answer[Q, T]":
+def _make_writer(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
     """Return the change that is one transaction of `_meta.db`."""
 
     async def answer(library: "SqliteLibrary", change: Q) -> T:
-        return await (await library.meta()).write(lambda db: work(db, change))
+        return await (await library.ensure_meta()).write(lambda db: work(db, change))
 
     return answer
 
@@ -247,7 +253,7 @@ class SqliteLibrary(TableLibrary):
         self,
         folder: Path,
         *,
-        clock: Clock = now,
+        clock: Clock = read_clock,
         synchronous: Synchronous = "normal",
         inline_writes: bool = False,
     ) -> None:
@@ -265,116 +271,122 @@ class SqliteLibrary(TableLibrary):
         self._read_only = False
 
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
-        meta = await self.meta()
+        meta = await self.ensure_meta()
         if not self._read_only:
-            await repair(meta, self._folder)  # a move that a crash interrupted has no status yet
-        return await meta.read(lambda db: project_list.projects(db, question.status))
+            await settle_all(
+                meta, self._folder
+            )  # a move that a crash interrupted has no status yet
+        return await meta.read(lambda db: project_list.list_projects(db, question.status))
 
     async def _get_project(self, question: questions.GetProject) -> Project:
-        return (await self._find(question.name)).project
+        return (await self._require_row(question.name)).project
 
     async def open(self, name: str) -> tuple[Project, SqliteStore]:
-        row = await self._find(name)
+        row = await self._require_row(name)
         if row.is_archived:
             raise ProjectArchived(name)
-        return await self._opened(row)
+        return await self._open_row(row)
 
-    async def store_of(self, project: Project) -> SqliteStore:
-        _, store = await self._opened(await self._find(project.name))
+    async def get_store(self, project: Project) -> SqliteStore:
+        _, store = await self._open_row(await self._require_row(project.name))
         return store
 
-    async def _opened(self, row: Listed) -> tuple[Project, SqliteStore]:
+    async def _open_row(self, row: ProjectRow) -> tuple[Project, SqliteStore]:
         name = row.project.name
         known = self._stores.get(row.db_path)
         if known is not None and known[0].generation == row.generation:
             self._stores.move_to_end(row.db_path)
             return row.project, known[0]
-        path, place = self._folder / row.db_path, Place(self._folder, row.project.id, name)
+        path, place = self._folder / row.db_path, ProjectPaths(self._folder, row.project.id, name)
         if not path.exists():
-            if (found := await self._find(name)) == row:
-                raise gone(place, path)
-            return await self._opened(found)  # it was moved meanwhile
-        database = self._database(path, PROJECT, title=place.title)
+            if (found := await self._require_row(name)) == row:
+                raise build_missing_file_error(place, path)
+            return await self._open_row(found)  # it was moved meanwhile
+        database = self._open_database(path, PROJECT, title=place.title)
         store = SqliteStore(database, name, row.generation, self._clock)
         self._stores[row.db_path] = (store, database)
         if known is not None:
             await known[1].close()
-        while len(self._stores) > OPEN_STORES:
+        while len(self._stores) > MAX_OPEN_STORES:
             _, (_, oldest) = self._stores.popitem(last=False)
             await oldest.close()
         return row.project, store
 
     async def _add_project(self, change: questions.AddProject) -> Project:
-        name = checked_project_name(change.name)
-        place = Place(self._folder, checked_id(change.project_id or str(uuid4())), name)
-        meta = await self.meta()
-        with usable(place.active):
-            await make(meta, place, change.description, iso(change.at or self._clock()))
-        return await self.project(name)
+        name = validate_project_name(change.name)
+        place = ProjectPaths(self._folder, check_id(change.project_id or str(uuid4())), name)
+        meta = await self.ensure_meta()
+        with translate_disk_errors(place.active_path):
+            await create_project(
+                meta, place, change.description, format_iso(change.at or self._clock())
+            )
+        return await self.get_project(name)
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
-        place = await self._place(change.name)
+        place = await self._find_paths(change.name)
         await self._forget(place)
         is_archived = change.status == "archived"
-        with usable(place.active if is_archived else place.archived):
-            move = move_away if is_archived else move_back
-            await move(await self.meta(), place, iso(self._clock()))
-        return await self.project(change.name)
+        with translate_disk_errors(place.active_path if is_archived else place.archive_path):
+            move = archive_project if is_archived else restore_project
+            await move(await self.ensure_meta(), place, format_iso(self._clock()))
+        return await self.get_project(change.name)
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
-        place = await self._place(change.name)
+        place = await self._find_paths(change.name)
         await self._forget(place)
-        meta, at = await self.meta(), self._clock()
-        if await self.note(project_list.SWITCHED + place.id):
-            await meta.write(lambda db: project_list.note_leaving(db, place.id, at))
-        with usable(place.active):
-            await discard(meta, place)
+        meta, at = await self.ensure_meta(), self._clock()
+        if await self.get_note(project_list.OFF_HISTORY_PREFIX + place.id):
+            await meta.write(lambda db: project_list.note_deletion(db, place.id, at))
+        with translate_disk_errors(place.active_path):
+            await delete_project(meta, place)
 
     async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
         name, off, moment = change.name, change.off, change.at or self._clock()
-        project = await self.project(name)
+        project = await self.get_project(name)
         if project.is_off == off:
             return project
-        meta = await self.meta()
-        if not await meta.write(lambda db: project_list.switch(db, project.id, off=off, at=moment)):
+        meta = await self.ensure_meta()
+        if not await meta.write(
+            lambda db: project_list.set_project_off(db, project.id, off=off, at=moment)
+        ):
             raise NotFound("project", name, hint="It was deleted meanwhile.")
-        return await self.project(name)
+        return await self.get_project(name)
 
-    async def user(self) -> RecordStore:
-        return await self._own("user", "The file of the user's own memories")
+    async def open_user_store(self) -> RecordStore:
+        return await self._open_own_store("user", "The file of the user's own memories")
 
-    async def history(self) -> RecordStore:
-        return await self._own("history", "The file of past conversations")
+    async def open_history_store(self) -> RecordStore:
+        return await self._open_own_store("history", "The file of past conversations")
 
-    async def _own(self, name: str, title: str) -> RecordStore:
+    async def _open_own_store(self, name: str, title: str) -> RecordStore:
         """One of the stores that belong to no project."""
-        await self.meta()
+        await self.ensure_meta()
         path = self._folder / f"{name}.db"
         async with self._opening:
             if name in self._owned:
                 return self._owned[name]
-            with usable(path):
+            with translate_disk_errors(path):
                 if not await asyncio.to_thread(path.exists):
                     if self._read_only:
                         return AbsentStore(path)
-                    await asyncio.to_thread(make_store, path)
-            database = self._database(path, PROJECT, title=title)
+                    await asyncio.to_thread(create_store, path)
+            database = self._open_database(path, PROJECT, title=title)
             self._owned[name] = SqliteStore(database, name, None, self._clock)
             return self._owned[name]
 
-    async def _read_holdings(self, _: questions.ReadHoldings) -> "Holdings":
-        from everkept.engines.sqlite.catalog import held
+    async def _read_catalog_data(self, _: questions.ReadCatalogData) -> "CatalogData":
+        from everkept.engines.sqlite.catalog import read_catalog_data
 
-        await self.projects()  # which mends what a crash left
-        return await (await self.meta()).read(held, long=True)
+        await self.list_projects()  # which mends what a crash left
+        return await (await self.ensure_meta()).read(read_catalog_data, long=True)
 
-    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
-        from everkept.engines.sqlite.catalog import TakingOver
+    async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
+        from everkept.engines.sqlite.catalog import CatalogReplacement
 
-        await self.projects()
-        with usable(self._folder):
-            taking_over = TakingOver(await self.meta(), self._folder, self._forget)
-            await taking_over.take_over(change.holdings)
+        await self.list_projects()
+        with translate_disk_errors(self._folder):
+            taking_over = CatalogReplacement(await self.ensure_meta(), self._folder, self._forget)
+            await taking_over.apply(change.holdings)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return False
@@ -395,30 +407,30 @@ class SqliteLibrary(TableLibrary):
             for database in opened:
                 await database.close(interrupt=True)
 
-    async def _find(self, name: str) -> Listed:
-        if forbidden_in_text(name):
-            raise no_such(name)
-        row = await self._row_of(name)
+    async def _require_row(self, name: str) -> ProjectRow:
+        if find_forbidden(name):
+            raise build_not_found_error(name)
+        row = await self._find_row(name)
         if row is not None and row.transition is not None and not self._read_only:
-            await settle(await self.meta(), Place(self._folder, row.project.id, name))
-            row = await self._row_of(name)
+            await settle(await self.ensure_meta(), ProjectPaths(self._folder, row.project.id, name))
+            row = await self._find_row(name)
         if row is None or not row.is_there:
-            raise no_such(name)
+            raise build_not_found_error(name)
         return row
 
-    async def _row_of(self, name: str) -> Listed | None:
-        return await (await self.meta()).read(lambda db: project_list.named(db, name))
+    async def _find_row(self, name: str) -> ProjectRow | None:
+        return await (await self.ensure_meta()).read(lambda db: project_list.find_project(db, name))
 
-    async def _place(self, name: str) -> Place:
-        return Place(self._folder, (await self._find(name)).project.id, name)
+    async def _find_paths(self, name: str) -> ProjectPaths:
+        return ProjectPaths(self._folder, (await self._require_row(name)).project.id, name)
 
-    async def _forget(self, place: Place) -> None:
-        for path in (place.active, place.archived):
-            known = self._stores.pop(place.relative(path), None)
+    async def _forget(self, place: ProjectPaths) -> None:
+        for path in (place.active_path, place.archive_path):
+            known = self._stores.pop(place.to_relative(path), None)
             if known is not None:
                 await known[1].close()
 
-    def _database(self, path: Path, schema: Schema, title: str | None = None) -> Database:
+    def _open_database(self, path: Path, schema: Schema, title: str | None = None) -> Database:
         database = Database(
             path,
             schema,
@@ -430,7 +442,7 @@ class SqliteLibrary(TableLibrary):
         self._databases.add(database)
         return database
 
-    async def meta(self) -> Database:
+    async def ensure_meta(self) -> Database:
         """Open the library at the first call: create the folder, and fix what a crash left."""
         if self._meta_db is not None:
             return self._meta_db
@@ -441,42 +453,42 @@ class SqliteLibrary(TableLibrary):
 
     async def _open_meta(self) -> Database:
         path = self._folder / "_meta.db"
-        with usable(self._folder):
+        with translate_disk_errors(self._folder):
             if not path.exists():
-                await asyncio.to_thread(make_library, self._folder, self._clock)
+                await asyncio.to_thread(create_library, self._folder, self._clock)
             self._read_only = not os.access(self._folder, os.W_OK)
             if not self._read_only:
                 remove_stale_drafts(self._folder)
-        meta = self._database(path, LIBRARY)
+        meta = self._open_database(path, LIBRARY)
         if not self._read_only:
-            await repair(meta, self._folder)
+            await settle_all(meta, self._folder)
         return meta
 
     answers: ClassVar[CatalogAnswers] = {
         questions.ListProjects: _list_projects,
         questions.GetProject: _get_project,
-        questions.ListSilences: _reads(catalog.list_silences),
-        questions.FindWorkspaceProject: _reads(catalog.find_workspace_project),
-        questions.ListWorkspaces: _reads(catalog.list_workspaces),
-        questions.GetNote: _reads(catalog.get_note),
-        questions.ListNotes: _reads(catalog.list_notes),
-        questions.ListSearches: _reads(catalog.list_searches),
-        questions.ListUsage: _reads(catalog.list_usage),
-        questions.ListTokens: _reads(catalog.list_tokens),
-        questions.HasToken: _reads(catalog.has_token),
-        questions.ReadHoldings: _read_holdings,
+        questions.ListOffPeriods: _make_reader(catalog.list_off_periods),
+        questions.FindWorkspaceProject: _make_reader(catalog.find_workspace_project),
+        questions.ListWorkspaces: _make_reader(catalog.list_workspaces),
+        questions.GetNote: _make_reader(catalog.get_note),
+        questions.ListNotes: _make_reader(catalog.list_notes),
+        questions.ListSearches: _make_reader(catalog.list_searches),
+        questions.ListUsage: _make_reader(catalog.list_usage),
+        questions.ListTokens: _make_reader(catalog.list_tokens),
+        questions.HasToken: _make_reader(catalog.has_token),
+        questions.ReadCatalogData: _read_catalog_data,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,
         questions.SetProjectStatus: _set_project_status,
         questions.DeleteProject: _delete_project,
         questions.SetProjectOff: _set_project_off,
-        questions.LinkWorkspace: _writes(catalog.link_workspace),
-        questions.WriteNote: _writes(catalog.write_note),
-        questions.AddSearches: _writes(catalog.add_searches),
-        questions.ForgetSearches: _writes(catalog.forget_searches),
-        questions.AddUsage: _writes(catalog.add_usage),
-        questions.RegisterToken: _writes(catalog.register_token),
-        questions.RevokeToken: _writes(catalog.revoke_token),
-        questions.ReplaceHoldings: _replace_holdings,
+        questions.LinkWorkspace: _make_writer(catalog.link_workspace),
+        questions.WriteNote: _make_writer(catalog.write_note),
+        questions.AddSearches: _make_writer(catalog.add_searches),
+        questions.ForgetSearches: _make_writer(catalog.forget_searches),
+        questions.AddUsage: _make_writer(catalog.add_usage),
+        questions.RegisterToken: _make_writer(catalog.register_token),
+        questions.RevokeToken: _make_writer(catalog.revoke_token),
+        questions.ReplaceCatalogData: _replace_catalog_data,
     }

@@ -8,42 +8,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.records import Match, Where
+from everkept.core.records import Match, RecordFilter
 from everkept.engines.sqlite.connection import Connection, Row
-from everkept.engines.sqlite.rows import PARENT_ID, listed
-from everkept.engines.sqlite.search import Keys, Sieve
-from everkept.engines.sqlite.vectors import newest_vector
+from everkept.engines.sqlite.rows import PARENT_ID, encode_list
+from everkept.engines.sqlite.search import FilterCache, Keys
+from everkept.engines.sqlite.vectors import read_newest_vector
 from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
 
-CHUNK = 1_024  # vectors read at once: memory needed for a moment stays with the process
-SIGNS = 262_144  # likewise, where the signs are enough
-MANY = 20_000  # vectors that take a reader too long: a tenth of a second
+CHUNK_VECTORS = 1_024  # vectors read at once: memory needed for a moment stays with the process
+CHUNK_SIGNS = 262_144  # likewise, where the signs are enough
+MAX_NEW_VECTORS = 20_000  # vectors that take a reader too long: a tenth of a second
 
-_SIGNS = (
+_SELECT_SIGNS = (
     "SELECT group_concat(record), CAST(group_concat(code, '') AS BLOB) FROM ("
     "SELECT record, code FROM vectors INDEXED BY vectors_code "
     "WHERE model = ? AND record > ? ORDER BY record LIMIT ?)"
 )
 
 
-class Nearness:
+class VectorIndexes:
     """Every model's index. A question first reads what anyone has stored since the last one.
 
     Where that is much, somebody else has to do it, so that whoever reads can answer others.
     """
 
-    def __init__(self, sieve: Sieve) -> None:
+    def __init__(self, sieve: FilterCache) -> None:
         self._sieve = sieve
-        self._followers: dict[str, _Follower] = {}
+        self._followers: dict[str, _ModelIndex] = {}
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
 
-    def near(
+    def find_nearest(
         self,
         db: Connection,
         model: str,
         vector: Floats,
-        where: Where,
+        where: RecordFilter,
         limit: int,
         also: Sequence[str],
     ) -> list[Match] | None:
@@ -51,37 +51,39 @@ class Nearness:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            found = self._follower(model).near(db, vector, where, limit)
+            found = self._get_index(model).find_nearest(db, vector, where, limit)
         finally:
             self._lock.release()
         if found is None:
             return None
         near = {match.id for match in found}
         far = [record_id for record_id in also if record_id not in near]
-        asked = _scores(db, model, vector, far) if far else []
+        asked = _compute_scores(db, model, vector, far) if far else []
         return sorted((*asked, *found), key=lambda match: -match.score)
 
     def catch_up(self, db: Connection, model: str) -> None:
         """Reads all that there is, however long that takes."""
         with self._lock:
-            self._follower(model).follow(db)
+            self._get_index(model).catch_up(db)
 
-    def _follower(self, model: str) -> "_Follower":
-        return self._followers.setdefault(model, _Follower(model, self._sieve))
+    def _get_index(self, model: str) -> "_ModelIndex":
+        return self._followers.setdefault(model, _ModelIndex(model, self._sieve))
 
 
-class _Follower:
+class _ModelIndex:
     """The index of one model, and how far it has read."""
 
-    def __init__(self, model: str, sieve: Sieve) -> None:
+    def __init__(self, model: str, sieve: FilterCache) -> None:
         self._model = model
         self._sieve = sieve
         self._seen = 0
         self._index: VectorIndex | None = None
 
-    def near(self, db: Connection, vector: Floats, where: Where, limit: int) -> list[Match] | None:
+    def find_nearest(
+        self, db: Connection, vector: Floats, where: RecordFilter, limit: int
+    ) -> list[Match] | None:
         """None where more than MANY vectors are to be read first."""
-        if not self.follow(db, MANY):
+        if not self.catch_up(db, MAX_NEW_VECTORS):
             return None
         index = self._index
         if index is None or limit <= 0:
@@ -91,19 +93,19 @@ class _Follower:
             rows = db.execute(
                 "SELECT record, vector FROM vectors "
                 "WHERE record IN (SELECT value FROM json_each(?))",
-                (listed(keys.tolist()),),
+                (encode_list(keys.tolist()),),
             ).fetchall()
-            found, halves = _unpacked(rows)
+            found, halves = _unpack_rows(rows)
             return found, halves.astype(np.float32)
 
         def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
-            return index.nearest(vector, limit, fetch, among)
+            return index.find_nearest(vector, limit, fetch, among)
 
-        return self._sieve.sift(db, where, rank, limit)
+        return self._sieve.find_best(db, where, rank, limit)
 
-    def follow(self, db: Connection, most: int | None = None) -> bool:
+    def catch_up(self, db: Connection, most: int | None = None) -> bool:
         """Reads what is new, unless there is more than `most` of it; says whether it is read."""
-        newest = newest_vector(db)
+        newest = read_newest_vector(db)
         if newest < self._seen:  # whoever asks sees less than the one before
             self._seen, self._index = 0, None
         if newest == self._seen:
@@ -119,13 +121,13 @@ class _Follower:
             )
             self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
         if self._index is None and _are_signs_enough(db, self._model):
-            self._begin_with_signs(db)
+            self._read_signs(db)
         else:
-            self._take_in(db)
+            self._read_vectors(db)
         self._seen = newest
         return True
 
-    def _take_in(self, db: Connection) -> None:
+    def _read_vectors(self, db: Connection) -> None:
         """The vectors that came since."""
         # All of them are read quicker in the order they lie in than by their numbers.
         how = "NOT INDEXED" if self._index is None else "INDEXED BY sqlite_autoindex_vectors_1"
@@ -135,15 +137,17 @@ class _Follower:
                 (self._seen, self._model),
             )
         )
-        while chunk := list(islice(rows, CHUNK)):
-            keys, halves = _unpacked(chunk)
+        while chunk := list(islice(rows, CHUNK_VECTORS)):
+            keys, halves = _unpack_rows(chunk)
             self._index = self._index or VectorIndex(halves.shape[1])
             self._index.put(keys, halves)
 
-    def _begin_with_signs(self, db: Connection) -> None:
+    def _read_signs(self, db: Connection) -> None:
         """All vectors, of which an index of many needs no more than this."""
         last = -1
-        while (found := db.execute(_SIGNS, (self._model, last, SIGNS)).get)[0] is not None:
+        while (found := db.execute(_SELECT_SIGNS, (self._model, last, CHUNK_SIGNS)).get)[
+            0
+        ] is not None:
             keys = np.fromstring(found[0], np.int64, sep=",")
             signs = np.frombuffer(found[1], np.uint8).reshape(len(keys), -1)
             self._index = self._index or VectorIndex(8 * signs.shape[1], exact=False)
@@ -160,20 +164,20 @@ def _are_signs_enough(db: Connection, model: str) -> bool:
     return not is_exact(count) and signed == count
 
 
-def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:
+def _compute_scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:
     rows = db.execute(
         f"SELECT r.id, {PARENT_ID}, v.vector FROM records r JOIN vectors v ON v.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
-        (listed(ids), model),
+        (encode_list(ids), model),
     ).fetchall()
     if not rows:
         return []
-    _, halves = _unpacked([(0, blob) for _, _, blob in rows])
+    _, halves = _unpack_rows([(0, blob) for _, _, blob in rows])
     scores = (halves.astype(np.float32) @ vector).tolist()
     return [Match(row[0], row[1], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _unpacked(rows: Sequence[Row]) -> tuple[Keys, Halves]:
+def _unpack_rows(rows: Sequence[Row]) -> tuple[Keys, Halves]:
     """Keys and vectors, all of one length; there is at least one row."""
     keys = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     halves = np.frombuffer(b"".join(row[1] for row in rows), "<f2")

@@ -29,13 +29,13 @@ from everkept.engines.sqlite.connection import (
     connect,
     create,
     fold,
-    transaction,
-    translated,
+    open_transaction,
+    translate_errors,
     unlink_logs,
 )
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
-from everkept.engines.sqlite.store import DELETED_GENERATION, generation_of
+from everkept.engines.sqlite.store import DELETED_GENERATION, read_generation
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, StoreBusy, StoreDamaged
 from everkept.values import Value
 
@@ -45,13 +45,13 @@ Intent = Literal["creating", "archiving", "restoring", "deleting"]
 
 # Seconds to wait for readers before a move is given up; others wait longer for `_meta.db`, which
 # is locked meanwhile.
-FOLD_PATIENCE = 5.0
-ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is given up
+FOLD_SECONDS = 5.0
+MAX_ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is given up
 
-_ID = re.compile("[0-9A-Za-z-]{1,64}")
+_ID_PATTERN = re.compile("[0-9A-Za-z-]{1,64}")
 
 
-class Place(Value):
+class ProjectPaths(Value):
     """A project, and the folder that its file is in."""
 
     folder: Path
@@ -59,28 +59,28 @@ class Place(Value):
     name: str
 
     @property
-    def active(self) -> Path:
+    def active_path(self) -> Path:
         return self.folder / "projects" / f"{self.id}.db"
 
     @property
-    def archived(self) -> Path:
+    def archive_path(self) -> Path:
         return self.folder / "archive" / f"{self.id}.db"
 
     @property
-    def draft(self) -> Path:
+    def draft_path(self) -> Path:
         return self.folder / "archive" / f"{self.id}.db.new"
 
     @property
     def title(self) -> str:
         return f'The file of project "{self.name}"'
 
-    def relative(self, path: Path) -> str:
+    def to_relative(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
 
-def checked_id(project_id: str) -> str:
+def check_id(project_id: str) -> str:
     """Gives the id back that is to name a file, or says that it cannot."""
-    if not _ID.fullmatch(project_id):
+    if not _ID_PATTERN.fullmatch(project_id):
         raise InvalidInput(
             f"{project_id!r} is no id of a project: letters, digits and '-' are, 64 at most.",
             argument="project_id",
@@ -89,32 +89,32 @@ def checked_id(project_id: str) -> str:
     return project_id
 
 
-async def make(meta: Database, place: Place, description: str, at: str) -> None:
+async def create_project(meta: Database, place: ProjectPaths, description: str, at: str) -> None:
     def declare(db: Connection) -> bool:
         left = db.execute(
             "SELECT id, name FROM projects WHERE (name = ? OR id = ?) AND transition IS NOT NULL",
             (place.name, place.id),
         ).get
         if left is not None:
-            _settle(db, Place(place.folder, *left))
+            _settle(db, ProjectPaths(place.folder, *left))
             return False
         _refuse_if_taken(db, place)
         db.execute(
             "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
             "transition) VALUES (?1,?2,?3,?4,?5,?5,'creating')",
-            (place.id, place.name, description, place.relative(place.active), at),
+            (place.id, place.name, description, place.to_relative(place.active_path), at),
         )
         return True
 
     def work(db: Connection) -> None:
         facts = {"name": place.name, "description": description, "created_at": at}
-        create(place.active, PROJECT, facts)
+        create(place.active_path, PROJECT, facts)
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
     await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
 
 
-def _refuse_if_taken(db: Connection, place: Place) -> None:
+def _refuse_if_taken(db: Connection, place: ProjectPaths) -> None:
     facts = {"kind": "project", "name": place.name}
     if db.execute("SELECT count(*) FROM projects WHERE name = ?", (place.name,)).get:
         raise Conflict(
@@ -123,16 +123,16 @@ def _refuse_if_taken(db: Connection, place: Place) -> None:
             **facts,
         )
     # A file that no project has is somebody's all the same.
-    if _is_listed(db, place) or place.active.exists() or place.archived.exists():
+    if _is_listed(db, place) or place.active_path.exists() or place.archive_path.exists():
         raise Conflict(f"There is a project of the id {place.id} already.", id=place.id, **facts)
 
 
-async def move_away(meta: Database, place: Place, at: str) -> None:
+async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
     def work(db: Connection) -> None:
-        _set_generation(place, place.active, lambda found: -abs(found))
-        _fold(place, place.active)
-        place.active.rename(place.archived)
-        unlink_logs(place.active)
+        _set_generation(place, place.active_path, lambda found: -abs(found))
+        _fold(place, place.active_path)
+        place.active_path.rename(place.archive_path)
+        unlink_logs(place.active_path)
         _finish(db, place, "archived", at)
 
     await meta.maintain(
@@ -142,16 +142,16 @@ async def move_away(meta: Database, place: Place, at: str) -> None:
     )
 
 
-async def move_back(meta: Database, place: Place, at: str) -> None:
+async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
     def work(db: Connection) -> None:
-        _fold(place, place.archived)
-        _unlink(place.draft)
-        _copy(place.archived, place.draft)
-        generation = _set_generation(place, place.draft, lambda found: abs(found) + 1)
-        unlink_logs(place.active)
-        place.draft.replace(place.active)
+        _fold(place, place.archive_path)
+        _unlink(place.draft_path)
+        _copy(place.archive_path, place.draft_path)
+        generation = _set_generation(place, place.draft_path, lambda found: abs(found) + 1)
+        unlink_logs(place.active_path)
+        place.draft_path.replace(place.active_path)
         _finish(db, place, "active", at, generation)
-        _unlink(place.archived)
+        _unlink(place.archive_path)
 
     await meta.maintain(
         lambda db: _move(
@@ -160,7 +160,7 @@ async def move_back(meta: Database, place: Place, at: str) -> None:
     )
 
 
-async def discard(meta: Database, place: Place) -> None:
+async def delete_project(meta: Database, place: ProjectPaths) -> None:
     await meta.maintain(
         lambda db: _move(
             db,
@@ -168,12 +168,12 @@ async def discard(meta: Database, place: Place) -> None:
             place,
             "deleting",
             lambda db: _declare(db, place, "deleting"),
-            lambda db: _discard(db, place),
+            lambda db: _delete_project(db, place),
         )
     )
 
 
-async def repair(meta: Database, folder: Path) -> None:
+async def settle_all(meta: Database, folder: Path) -> None:
     """Finishes or takes back what a crash interrupted, as far as that is possible now."""
 
     def ask(db: Connection) -> list[tuple[str, str]]:
@@ -181,10 +181,10 @@ async def repair(meta: Database, folder: Path) -> None:
         return [(project_id, name) for project_id, name in rows]
 
     for project_id, name in await meta.read(ask):
-        await settle(meta, Place(folder, project_id, name))
+        await settle(meta, ProjectPaths(folder, project_id, name))
 
 
-async def settle(meta: Database, place: Place) -> None:
+async def settle(meta: Database, place: ProjectPaths) -> None:
     """The same for one project. Waits for a living process that is moving it."""
     try:
         await meta.write(lambda db: _settle(db, place))
@@ -196,25 +196,25 @@ async def settle(meta: Database, place: Place) -> None:
 def _move(
     db: Connection,
     meta_path: Path,
-    place: Place,
+    place: ProjectPaths,
     intent: Intent,
     declare: Callable[[Connection], bool],
     work: Callable[[Connection], None],
 ) -> None:
-    for _ in range(ATTEMPTS):
-        with _current_transaction(db, meta_path):
+    for _ in range(MAX_ATTEMPTS):
+        with _open_current_transaction(db, meta_path):
             is_declared = declare(db)
         if not is_declared:
             continue
         try:
-            with _current_transaction(db, meta_path):
-                is_ours = _transition(db, place) == intent
+            with _open_current_transaction(db, meta_path):
+                is_ours = _read_transition(db, place) == intent
                 # Whoever took the intent for a crash's has carried it out.
                 is_done = intent == "deleting" and not _is_listed(db, place)
                 if is_ours:
                     work(db)
         except BaseException:
-            _try_to_take_back(db, meta_path, place)
+            _try_to_reverse(db, meta_path, place)
             raise
         if is_ours or is_done:
             return
@@ -222,15 +222,15 @@ def _move(
 
 
 @contextmanager
-def _current_transaction(db: Connection, meta_path: Path) -> Generator[None]:
-    with transaction(db):
+def _open_current_transaction(db: Connection, meta_path: Path) -> Generator[None]:
+    with open_transaction(db):
         check_version(db, meta_path, LIBRARY)
         yield
 
 
-def _declare(db: Connection, place: Place, intent: Intent) -> bool:
+def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
     """False when there was something to settle first: that must be committed, come what may."""
-    if _transition(db, place):
+    if _read_transition(db, place):
         _settle(db, place)
         return False
     status = db.execute("SELECT status FROM projects WHERE id = ?", (place.id,)).get
@@ -240,14 +240,14 @@ def _declare(db: Connection, place: Place, intent: Intent) -> bool:
         raise Conflict(f'Project "{place.name}" is already archived.', project=place.name)
     if intent == "restoring" and status == "active":
         raise Conflict(f'Project "{place.name}" is not archived.', project=place.name)
-    path = place.archived if status == "archived" else place.active
+    path = place.archive_path if status == "archived" else place.active_path
     if intent != "deleting" and not path.exists():
-        raise gone(place, path)
+        raise build_missing_file_error(place, path)
     db.execute("UPDATE projects SET transition = ? WHERE id = ?", (intent, place.id))
     return True
 
 
-def gone(place: Place, path: Path) -> StoreDamaged:
+def build_missing_file_error(place: ProjectPaths, path: Path) -> StoreDamaged:
     return StoreDamaged(
         f"{place.title} is gone.",
         hint="Put it back from a backup, or delete the project.",
@@ -255,20 +255,20 @@ def gone(place: Place, path: Path) -> StoreDamaged:
     )
 
 
-def _transition(db: Connection, place: Place) -> Intent | None:
+def _read_transition(db: Connection, place: ProjectPaths) -> Intent | None:
     return db.execute("SELECT transition FROM projects WHERE id = ?", (place.id,)).get
 
 
-def _is_listed(db: Connection, place: Place) -> bool:
+def _is_listed(db: Connection, place: ProjectPaths) -> bool:
     return bool(db.execute("SELECT count(*) FROM projects WHERE id = ?", (place.id,)).get)
 
 
-def _try_to_take_back(db: Connection, meta_path: Path, place: Place) -> None:
+def _try_to_reverse(db: Connection, meta_path: Path, place: ProjectPaths) -> None:
     """After a failure; what a crash left is settled in the same way, but for deletions."""
-    is_kept = place.active.exists() or place.archived.exists()
+    is_kept = place.active_path.exists() or place.archive_path.exists()
     try:
-        with _current_transaction(db, meta_path):
-            if _transition(db, place) == "deleting" and is_kept:
+        with _open_current_transaction(db, meta_path):
+            if _read_transition(db, place) == "deleting" and is_kept:
                 db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
             else:
                 _settle(db, place)
@@ -276,62 +276,64 @@ def _try_to_take_back(db: Connection, meta_path: Path, place: Place) -> None:
         log.warning("project %s is left in the middle of a move: %s", place.name, error)
 
 
-def _settle(db: Connection, place: Place) -> None:
+def _settle(db: Connection, place: ProjectPaths) -> None:
     """Finishes or takes back the move that the row names, by looking where the file is."""
-    transition = _transition(db, place)
+    transition = _read_transition(db, place)
     if transition == "creating":
-        _unlink(place.active)
+        _unlink(place.active_path)
         db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
     elif transition == "deleting":
-        _discard(db, place)
+        _delete_project(db, place)
     elif transition is not None:
-        _unlink(place.draft)
-        if place.archived.exists() and not place.active.exists():
-            _try_to_set_generation(place, place.archived, lambda found: -abs(found))
-            unlink_logs(place.active)
+        _unlink(place.draft_path)
+        if place.archive_path.exists() and not place.active_path.exists():
+            _try_to_set_generation(place, place.archive_path, lambda found: -abs(found))
+            unlink_logs(place.active_path)
             _finish(db, place, "archived")
         else:
-            generation = _try_to_set_generation(place, place.active, abs)
+            generation = _try_to_set_generation(place, place.active_path, abs)
             _finish(db, place, "active", generation=generation)
-            _unlink(place.archived)
+            _unlink(place.archive_path)
 
 
 def _finish(
     db: Connection,
-    place: Place,
+    place: ProjectPaths,
     status: Status,
     at: str | None = None,
     generation: int | None = None,
 ) -> None:
-    path = place.archived if status == "archived" else place.active
+    path = place.archive_path if status == "archived" else place.active_path
     db.execute(
         "UPDATE projects SET status = ?, db_path = ?, updated_at = coalesce(?, updated_at), "
         "generation = coalesce(?, generation), transition = NULL WHERE id = ?",
-        (status, place.relative(path), at, generation, place.id),
+        (status, place.to_relative(path), at, generation, place.id),
     )
 
 
-def _discard(db: Connection, place: Place) -> None:
+def _delete_project(db: Connection, place: ProjectPaths) -> None:
     known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
-    for path, generation in ((place.active, known), (place.archived, -known)):
+    for path, generation in ((place.active_path, known), (place.archive_path, -known)):
         # A process that still has the file open is refused at its next write.
-        _try_to_set_generation(place, path, _always(DELETED_GENERATION))
+        _try_to_set_generation(place, path, _build_constant(DELETED_GENERATION))
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            _try_to_set_generation(place, path, _always(generation))
+            _try_to_set_generation(place, path, _build_constant(generation))
             raise
         unlink_logs(path)
-    _unlink(place.draft)
+    _unlink(place.draft_path)
     db.execute("DELETE FROM workspaces WHERE project = ?", (place.id,))
     db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
 
 
-def _always(generation: int) -> Callable[[int], int]:
+def _build_constant(generation: int) -> Callable[[int], int]:
     return lambda _: generation
 
 
-def _try_to_set_generation(place: Place, path: Path, change: Callable[[int], int]) -> int | None:
+def _try_to_set_generation(
+    place: ProjectPaths, path: Path, change: Callable[[int], int]
+) -> int | None:
     """A file that is damaged or gone is moved and deleted like any other."""
     try:
         return _set_generation(place, path, change) if path.exists() else None
@@ -339,19 +341,19 @@ def _try_to_set_generation(place: Place, path: Path, change: Callable[[int], int
         return None
 
 
-def _set_generation(place: Place, path: Path, change: Callable[[int], int]) -> int:
+def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int]) -> int:
     with (
-        translated(path, title=place.title),
+        translate_errors(path, title=place.title),
         closing(connect(path, PROJECT, title=place.title)) as db,
-        transaction(db),
+        open_transaction(db),
     ):
-        generation = change(generation_of(db))
+        generation = change(read_generation(db))
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
     return generation
 
 
-def _fold(place: Place, path: Path) -> None:
-    if not fold(path, PROJECT, FOLD_PATIENCE, title=place.title):
+def _fold(place: ProjectPaths, path: Path) -> None:
+    if not fold(path, PROJECT, FOLD_SECONDS, title=place.title):
         raise StoreBusy(
             f"{place.title} is being read by another window.",
             hint="Try again when it has finished.",

@@ -4,25 +4,27 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from everkept.core.projects import Project, Silence, Status, Switching
-from everkept.core.times import parsed
+from everkept.core.projects import OffHistory, OffPeriod, Project, Status
+from everkept.core.times import parse_time
 from everkept.engines.sqlite.connection import Connection
 from everkept.errors import NotFound
 from everkept.values import Value, as_dict
 
-SWITCHED = "switched:"  # notes of this name and a project's id: when that was switched off
+OFF_HISTORY_PREFIX = (
+    "switched:"  # notes of this name and a project's id: when that was switched off
+)
 _COLUMNS = (
     "id, name, description, status, created_at, updated_at, db_path, generation, transition, "
     # When it was switched off last, if that has no end yet.
     "(SELECT iif(json_extract(value, '$.spans[#-1][1]') IS NULL, "
     "json_extract(value, '$.spans[#-1][0]'), NULL) FROM notes "
-    f"WHERE key = '{SWITCHED}' || projects.id)"
+    f"WHERE key = '{OFF_HISTORY_PREFIX}' || projects.id)"
 )
 # Not yet made, or all but gone.
-_THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
+_IS_THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
 
 
-class Listed(Value):
+class ProjectRow(Value):
     """A project as `_meta.db` has it."""
 
     project: Project
@@ -39,111 +41,115 @@ class Listed(Value):
         return self.project.status == "archived" or self.transition == "archiving"
 
 
-def projects(db: Connection, status: Status | None) -> list[Project]:
+def list_projects(db: Connection, status: Status | None) -> list[Project]:
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
+        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} "
         "AND (?1 IS NULL OR status = ?1) ORDER BY name",
         (status,),
     )
-    return [_listed(row).project for row in rows]
+    return [_decode_row(row).project for row in rows]
 
 
-def named(db: Connection, name: str) -> Listed | None:
+def find_project(db: Connection, name: str) -> ProjectRow | None:
     """Whatever becomes of it just now."""
     row = db.execute(f"SELECT {_COLUMNS} FROM projects WHERE name = ?", (name,)).get
-    return _listed(row) if row else None
+    return _decode_row(row) if row else None
 
 
-def of_workspace(db: Connection, path: str) -> Project | None:
+def find_workspace_project(db: Connection, path: str) -> Project | None:
     row = db.execute(
-        f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
+        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} "
         "AND id = (SELECT project FROM workspaces WHERE path = ?)",
         (path,),
     ).get
-    return _listed(row).project if row else None
+    return _decode_row(row).project if row else None
 
 
-def note(db: Connection, key: str) -> str | None:
+def find_note(db: Connection, key: str) -> str | None:
     return db.execute("SELECT value FROM notes WHERE key = ?", (key,)).get
 
 
-def notes(db: Connection, prefix: str) -> Mapping[str, str]:
+def list_notes(db: Connection, prefix: str) -> Mapping[str, str]:
     found = db.execute(
         "SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
     )
     return dict(found.fetchall())
 
 
-def no_such(name: str) -> NotFound:
+def build_not_found_error(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
     hint = "list_projects shows what exists; create_project makes one."
     return NotFound("project", readable, hint=hint)
 
 
-def _listed(row: tuple[Any, ...]) -> Listed:
+def _decode_row(row: tuple[Any, ...]) -> ProjectRow:
     project_id, name, description, status, created, updated, path, generation, transition, off = row
     project = Project(
         id=project_id,
         name=name,
         description=description or "",
         status=status,
-        created_at=parsed(created),
-        updated_at=parsed(updated),
+        created_at=parse_time(created),
+        updated_at=parse_time(updated),
         off_since=off,
     )
-    return Listed(project, path, generation, transition)
+    return ProjectRow(project, path, generation, transition)
 
 
-def switch(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
+def set_project_off(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
     """False where there is no such project."""
     if not db.execute("SELECT count(*) FROM projects WHERE id = ?", (project_id,)).get:
         return False
-    before = switching_of(db, project_id)
-    after = before.switched(off=off, at=at)
+    before = read_off_history(db, project_id)
+    after = before.with_switch(off=off, at=at)
     if after != before:
-        keep_switching(db, project_id, after)
+        write_off_history(db, project_id, after)
     return True
 
 
-def note_leaving(db: Connection, project_id: str, at: int) -> None:
+def note_deletion(db: Connection, project_id: str, at: int) -> None:
     """Before a project is deleted; where that fails then, nothing follows from it."""
-    switching = switching_of(db, project_id)
+    switching = read_off_history(db, project_id)
     if switching.spans:
-        keep_switching(db, project_id, switching.leaving(folders_of(db, project_id), at))
+        write_off_history(
+            db, project_id, switching.with_deletion(list_workspaces(db, project_id), at)
+        )
 
 
-def silences(db: Connection) -> list[Silence]:
+def list_off_periods(db: Connection) -> list[OffPeriod]:
     rows = db.execute(
         "SELECT p.id, n.value FROM notes n LEFT JOIN projects p ON p.id = substr(n.key, ?2) "
         "WHERE substr(n.key, 1, ?2 - 1) = ?1 ORDER BY n.key",
-        (SWITCHED, len(SWITCHED) + 1),
+        (OFF_HISTORY_PREFIX, len(OFF_HISTORY_PREFIX) + 1),
     ).fetchall()
-    found: list[Silence] = []
+    found: list[OffPeriod] = []
     for project_id, value in rows:
-        switching = _switching_from(value)
+        switching = _decode_off_history(value)
         if project_id is None:
-            found += switching.last_silences()
+            found += switching.list_last_periods()
         else:
-            found += switching.silences(folders_of(db, project_id))
+            found += switching.list_periods(list_workspaces(db, project_id))
     return found
 
 
-def folders_of(db: Connection, project_id: str) -> list[str]:
+def list_workspaces(db: Connection, project_id: str) -> list[str]:
     rows = db.execute("SELECT path FROM workspaces WHERE project = ? ORDER BY path", (project_id,))
     return [path for (path,) in rows]
 
 
-def switching_of(db: Connection, project_id: str) -> Switching:
-    value = note(db, SWITCHED + project_id)
-    return Switching() if value is None else _switching_from(value)
+def read_off_history(db: Connection, project_id: str) -> OffHistory:
+    value = find_note(db, OFF_HISTORY_PREFIX + project_id)
+    return OffHistory() if value is None else _decode_off_history(value)
 
 
-def _switching_from(value: str) -> Switching:
+def _decode_off_history(value: str) -> OffHistory:
     kept = json.loads(value)
     spans = tuple((since, until) for since, until in kept["spans"])
-    return Switching(spans, tuple(kept["folders"]), kept["deleted_at"])
+    return OffHistory(spans, tuple(kept["folders"]), kept["deleted_at"])
 
 
-def keep_switching(db: Connection, project_id: str, switching: Switching) -> None:
+def write_off_history(db: Connection, project_id: str, switching: OffHistory) -> None:
     value = json.dumps(as_dict(switching), ensure_ascii=False)
-    db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (SWITCHED + project_id, value))
+    db.execute(
+        "INSERT OR REPLACE INTO notes VALUES (?,?)", (OFF_HISTORY_PREFIX + project_id, value)
+    )

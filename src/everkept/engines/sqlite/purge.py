@@ -13,38 +13,38 @@ import apsw
 from everkept.core.records import AMENDABLE, Ref
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
-    AMENDED,
-    before_from,
-    before_to,
-    facets_from,
-    facets_to,
-    listed,
-    read,
-    stored,
+    AMENDABLE_FIELDS,
+    decode_before,
+    decode_facets,
+    decode_field,
+    encode_before,
+    encode_facets,
+    encode_field,
+    encode_list,
 )
-from everkept.engines.sqlite.vectors import forget_vectors, waiting
+from everkept.engines.sqlite.vectors import forget_vectors, get_pending_mark
 from everkept.engines.sqlite.word_index import (
-    Place,
-    children,
-    index,
-    indexed_rows,
-    neighbours,
-    places_of,
-    varints,
+    SessionPlace,
+    count_indexed_rows,
+    decode_varints,
+    find_children,
+    find_neighbors,
+    index_records,
+    read_places,
 )
 from everkept.errors import Conflict
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from everkept.core.ports import Redaction
 
-AT_ONCE = 20_000  # rows that are rewritten in less than a second
-PAGES = 1_000  # that a step writes, some 4 MB
-MOST_STEPS = 100_000
+MAX_REWRITTEN_ROWS = 20_000  # rows that are rewritten in less than a second
+STEP_PAGES = 1_000  # that a step writes, some 4 MB
+MAX_STEPS = 100_000
 
-_STRUCTURE = "SELECT block FROM words_data WHERE id = 10"
-_HEADER = 8  # bytes of the structure before its numbers
-_OF_SEGMENT = 8  # numbers
-_MERGE = "INSERT INTO words(words, rank) VALUES ('merge', ?)"
+_SELECT_STRUCTURE = "SELECT block FROM words_data WHERE id = 10"
+_HEADER_BYTES = 8  # bytes of the structure before its numbers
+_SEGMENT_NUMBERS = 8  # numbers
+_MERGE_PAGES = "INSERT INTO words(words, rank) VALUES ('merge', ?)"
 
 
 class _Segment(NamedTuple):
@@ -60,54 +60,56 @@ class _Segment(NamedTuple):
     entries: int
 
 
-def cleanse_at_once(db: Connection) -> None:
+def cleanse_if_small(db: Connection) -> None:
     """Rewrites the index, unless it is large."""
-    if indexed_rows(db) <= AT_ONCE:
+    if count_indexed_rows(db) <= MAX_REWRITTEN_ROWS:
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
 
 
-def newest_moment(db: Connection) -> int:
-    return max((segment.end for segment in _segments(db)), default=0)
+def read_newest_moment(db: Connection) -> int:
+    return max((segment.end for segment in _read_segments(db)), default=0)
 
 
 def has_marks(db: Connection, until: int) -> bool:
     """Whether anything is only marked as removed of what was written by then."""
-    return any(segment.marks and segment.begin <= until for segment in _segments(db))
+    return any(segment.marks and segment.begin <= until for segment in _read_segments(db))
 
 
-def cleanse_some(db: Connection) -> None:
+def cleanse_step(db: Connection) -> None:
     """Goes on merging, or begins to merge all."""
-    if not (_has_merged(db, PAGES) or _has_merged(db, -PAGES)):
+    if not (_merge(db, STEP_PAGES) or _merge(db, -STEP_PAGES)):
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
 
 
-def _has_merged(db: Connection, pages: int) -> bool:
+def _merge(db: Connection, pages: int) -> bool:
     before = db.total_changes()
-    db.execute(_MERGE, (pages,))
+    db.execute(_MERGE_PAGES, (pages,))
     return db.total_changes() - before > 1  # the statement itself counts as one
 
 
-def _segments(db: Connection) -> list[_Segment]:
-    levels, _, _, *numbers = varints((db.execute(_STRUCTURE).get or b"")[_HEADER:]) or (0, 0, 0)
+def _read_segments(db: Connection) -> list[_Segment]:
+    levels, _, _, *numbers = decode_varints(
+        (db.execute(_SELECT_STRUCTURE).get or b"")[_HEADER_BYTES:]
+    ) or (0, 0, 0)
     segments: list[_Segment] = []
     place = 0
     for _ in range(levels):
         count = numbers[place + 1]
         place += 2
         for _ in range(count):
-            segments.append(_Segment(*numbers[place : place + _OF_SEGMENT]))
-            place += _OF_SEGMENT
+            segments.append(_Segment(*numbers[place : place + _SEGMENT_NUMBERS]))
+            place += _SEGMENT_NUMBERS
     return segments
 
 
-_FAMILY = """
+_SELECT_FAMILY = """
 WITH RECURSIVE family(key) AS (
     SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?)) UNION
     SELECT r.key FROM family JOIN records r ON r.parent = family.key)
 """
 
 
-def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
+def purge(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
     """A change of its own, unless there is nothing to remove."""
     records, links = erase(db, refs)
     if records or links:
@@ -124,23 +126,24 @@ def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
     records, relations = (
-        listed(ref.id for ref in refs if ref.subject == subject) for subject in ("record", "link")
+        encode_list(ref.id for ref in refs if ref.subject == subject)
+        for subject in ("record", "link")
     )
-    keys = [row[0] for row in db.execute(_FAMILY + "SELECT key FROM family", (records,))]
-    places = places_of(db, keys)
+    keys = [row[0] for row in db.execute(_SELECT_FAMILY + "SELECT key FROM family", (records,))]
+    places = read_places(db, keys)
     links = [
         row[0]
         for row in db.execute(
             "SELECT key FROM links WHERE source IN (SELECT value FROM json_each(?1)) "
             "OR target IN (SELECT value FROM json_each(?1)) "
             "OR id IN (SELECT value FROM json_each(?2))",
-            (listed(keys), relations),
+            (encode_list(keys), relations),
         )
     ]
     for subject, items in (("record", keys), ("link", links)):
         db.execute(
             "DELETE FROM edits WHERE subject = ? AND item IN (SELECT value FROM json_each(?))",
-            (subject, listed(items)),
+            (subject, encode_list(items)),
         )
     db.executemany("DELETE FROM links WHERE key = ?", [(key,) for key in links])
     forget_vectors(db, keys)
@@ -149,47 +152,48 @@ def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
     db.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
     if keys:
         # The words around a purged text quote it as their context.
-        index(db, {*keys} | neighbours(db, places))
-        cleanse_at_once(db)
+        index_records(db, {*keys} | find_neighbors(db, places))
+        cleanse_if_small(db)
     return len(keys), len(links)
 
 
-def rewrite(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> tuple[int, int]:
+def redact(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> tuple[int, int]:
     """Says how many records and links had something to rewrite, in themselves or in the log."""
     keys: set[int] = set()
-    places: set[Place] = set()  # where they stood, and where they stand
+    places: set[SessionPlace] = set()  # where they stood, and where they stand
     links = 0
     for ref in dict.fromkeys(refs):
         if ref.subject == "link":
             links += _rewrite_link(db, ref, clean)
             continue
         row = db.execute(
-            f"SELECT key, {', '.join(AMENDED)} FROM records WHERE id = ?", (ref.id,)
+            f"SELECT key, {', '.join(AMENDABLE_FIELDS)} FROM records WHERE id = ?", (ref.id,)
         ).get
         if row is not None:
             key, *columns = row
             values = {
-                name: read(name, column) for name, column in zip(AMENDED, columns, strict=True)
+                name: decode_field(name, column)
+                for name, column in zip(AMENDABLE_FIELDS, columns, strict=True)
             }
-            stood = places_of(db, [key])
+            stood = read_places(db, [key])
             in_record = _rewrite_record(db, key, values, dict(clean(ref, values)))
             in_log = _rewrite_log(db, key, ref, clean)
             if in_record or in_log:
                 keys.add(key)
-                places |= stood | places_of(db, [key])
+                places |= stood | read_places(db, [key])
     if keys:
-        _reindex(db, keys | children(db, keys) | neighbours(db, places), at)
+        _reindex(db, keys | find_children(db, keys) | find_neighbors(db, places), at)
     elif links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'redact')", (at,))
     return len(keys), links
 
 
 def _reindex(db: Connection, reached: set[int], at: int) -> None:
-    index(db, reached)
-    cleanse_at_once(db)
+    index_records(db, reached)
+    cleanse_if_small(db)
     db.execute(
         "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
-        (at, listed(sorted(reached))),
+        (at, encode_list(sorted(reached))),
     )
 
 
@@ -197,8 +201,8 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
     altered = {name: new[name] for name in AMENDABLE if new[name] != old[name]}
     if not altered:
         return False
-    columns = {name: stored(name, value) for name, value in altered.items()}
-    columns["embedded"] = waiting(new["text"])
+    columns = {name: encode_field(name, value) for name, value in altered.items()}
+    columns["embedded"] = get_pending_mark(new["text"])
     forget_vectors(db, [key])
     try:
         db.execute(
@@ -222,14 +226,14 @@ def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
     row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
     if row is None:
         return False
-    old = {"verb": row[0], "facets": facets_from(row[1])}
+    old = {"verb": row[0], "facets": decode_facets(row[1])}
     new = dict(clean(ref, old))
     if new == old:
         return False
     try:
         db.execute(
             "UPDATE links SET verb = ?, facets = ? WHERE id = ?",
-            (new["verb"], facets_to(new["facets"]), ref.id),
+            (new["verb"], encode_facets(new["facets"]), ref.id),
         )
     except apsw.ConstraintError as error:
         raise Conflict("Another link says the same already.") from error
@@ -243,9 +247,9 @@ def _rewrite_log(db: Connection, key: int, ref: Ref, clean: "Redaction") -> bool
         "WHERE subject = 'record' AND item = ? AND before IS NOT NULL",
         (key,),
     ):
-        before = before_from(stored_before) or {}
+        before = decode_before(stored_before) or {}
         after = dict(clean(ref, before))
         if after != before:
-            rewritten.append((before_to(after), change, position))
+            rewritten.append((encode_before(after), change, position))
     db.executemany("UPDATE edits SET before = ? WHERE change = ? AND position = ?", rewritten)
     return bool(rewritten)

@@ -5,27 +5,35 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core import store as questions
-from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Match, Record, Where
+from everkept.core.records import (
+    SESSION_SCOPE,
+    Change,
+    Edit,
+    Match,
+    Record,
+    RecordFilter,
+    RecordLink,
+)
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
     LINK_COLUMNS,
     RECORD_COLUMNS,
-    before_from,
-    link_from,
-    listed,
-    record_from,
+    decode_before,
+    decode_link,
+    decode_record,
+    encode_list,
 )
-from everkept.engines.sqlite.word_index import indexed_rows
+from everkept.engines.sqlite.word_index import count_indexed_rows
 from everkept.language.words import to_fts5
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from everkept.core.ports import Order, Seen, Tally
+    from everkept.core.ports import Order, RecordTally, ScanPosition
 
-KEYS_OF_IDS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
+SELECT_KEYS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
 
-_AT = "coalesce(r.occurred_at, r.created_at)"
-_TOUCHED = "max(r.updated_at, coalesce(r.deleted_at, 0))"
+_EVENT_TIME = "coalesce(r.occurred_at, r.created_at)"
+_TOUCHED_TIME = "max(r.updated_at, coalesce(r.deleted_at, 0))"
 
 
 class Conditions(Value, frozen=False):
@@ -43,31 +51,31 @@ class Conditions(Value, frozen=False):
         return " AND ".join(self.parts) or "1"
 
 
-def conditions(where: Where) -> Conditions:
+def build_conditions(where: RecordFilter) -> Conditions:
     found = Conditions()
     if where.deleted is not None:
         found.add(f"r.deleted_at IS {'NOT ' if where.deleted else ''}NULL")
     if where.kinds:
-        found.add(f"r.kind {_among(where.kinds)}", *where.kinds)
+        found.add(f"r.kind {_format_in(where.kinds)}", *where.kinds)
     if where.ids is not None:
-        found.add("r.id IN (SELECT value FROM json_each(?))", listed(where.ids))
+        found.add("r.id IN (SELECT value FROM json_each(?))", encode_list(where.ids))
     if where.name_keys is not None:
-        found.add("r.name_key IN (SELECT value FROM json_each(?))", listed(where.name_keys))
+        found.add("r.name_key IN (SELECT value FROM json_each(?))", encode_list(where.name_keys))
     if where.parents is not None:
-        found.add(f"r.parent IN ({KEYS_OF_IDS})", listed(where.parents))
+        found.add(f"r.parent IN ({SELECT_KEYS})", encode_list(where.parents))
     _add_places(where, found)
     _add_traits(where, found)
     return found
 
 
-def _add_places(where: Where, found: Conditions) -> None:
+def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.scopes:
         # With several scopes an index would give the records in no order; without it they come
         # by their keys, and a limit ends the reading.
         column = "r.scope" if len(where.scopes) == 1 else "+r.scope"
-        found.add(f"{column} {_among(where.scopes)}", *where.scopes)
+        found.add(f"{column} {_format_in(where.scopes)}", *where.scopes)
     if where.sessions is not None:
-        found.add("r.session IN (SELECT value FROM json_each(?))", listed(where.sessions))
+        found.add("r.session IN (SELECT value FROM json_each(?))", encode_list(where.sessions))
     if where.places is not None:
         # An index that leaves out what has no session is used only where that is said.
         found.add(
@@ -79,13 +87,13 @@ def _add_places(where: Where, found: Conditions) -> None:
         found.add(f"(r.scope <> '{SESSION_SCOPE}' OR r.session = ?)", where.visible_to)
 
 
-def _add_traits(where: Where, found: Conditions) -> None:
+def _add_traits(where: RecordFilter, found: Conditions) -> None:
     if where.types:
-        found.add(f"r.type {_among(where.types)}", *where.types)
+        found.add(f"r.type {_format_in(where.types)}", *where.types)
     if where.tags:
         found.add(
             "r.key IN (SELECT record FROM tags WHERE tag IN (SELECT value FROM json_each(?)))",
-            listed(where.tags),
+            encode_list(where.tags),
         )
     if where.pinned:
         found.add("json_extract(r.facets, '$.pinned') = 1")
@@ -94,20 +102,20 @@ def _add_traits(where: Where, found: Conditions) -> None:
     if where.min_importance is not None:
         found.add("coalesce(r.importance, 0) >= ?", where.min_importance)
     if where.after is not None:
-        found.add(f"{_AT} >= ?", where.after)
+        found.add(f"{_EVENT_TIME} >= ?", where.after)
     if where.before is not None:
-        found.add(f"{_AT} <= ?", where.before)
+        found.add(f"{_EVENT_TIME} <= ?", where.before)
     if where.created_before is not None:
         found.add("r.created_at <= ?", where.created_before)
     if where.touched_after is not None:
-        found.add(f"{_TOUCHED} > ?", where.touched_after)
+        found.add(f"{_TOUCHED_TIME} > ?", where.touched_after)
 
 
-def _among(values: tuple[str, ...]) -> str:
+def _format_in(values: tuple[str, ...]) -> str:
     return "= ?" if len(values) == 1 else f"IN ({', '.join('?' * len(values))})"
 
 
-_SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
+_ORDER_BY = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
 
 
 def get_records(db: Connection, question: questions.GetRecords) -> list[Record]:
@@ -115,32 +123,32 @@ def get_records(db: Connection, question: questions.GetRecords) -> list[Record]:
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r "
         f"WHERE r.id IN (SELECT value FROM json_each(?)){live}",
-        (listed(question.ids),),
+        (encode_list(question.ids),),
     )
-    found = {record.id: record for record in map(record_from, rows)}
+    found = {record.id: record for record in map(decode_record, rows)}
     return [found[record_id] for record_id in dict.fromkeys(question.ids) if record_id in found]
 
 
-def get_links(db: Connection, question: questions.GetLinks) -> list[Link]:
+def get_links(db: Connection, question: questions.GetLinks) -> list[RecordLink]:
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
-        (listed(question.ids),),
+        (encode_list(question.ids),),
     )
-    found = {link.id: link for link in map(link_from, rows)}
+    found = {link.id: link for link in map(decode_link, rows)}
     return [found[link_id] for link_id in dict.fromkeys(question.ids) if link_id in found]
 
 
 def scan(db: Connection, question: questions.ScanRecords) -> list[Record]:
     if len(question.where.kinds) > 1 and question.limit is not None and question.order != "name":
         return _scan_kinds(db, question, question.limit)
-    wanted = _behind(question.where, question.order, question.after)
+    wanted = _build_page_conditions(question.where, question.order, question.after)
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
-        f"ORDER BY {_SORTING[question.order]} LIMIT ?",
+        f"ORDER BY {_ORDER_BY[question.order]} LIMIT ?",
         (*wanted.bindings, -1 if question.limit is None else question.limit),
     )
-    return [record_from(row) for row in rows]
+    return [decode_record(row) for row in rows]
 
 
 def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> list[Record]:
@@ -148,9 +156,11 @@ def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> 
     order = question.order
     keys: list[int] = []
     for kind in dict.fromkeys(question.where.kinds):
-        wanted = _behind(replace(question.where, kinds=(kind,)), order, question.after)
+        wanted = _build_page_conditions(
+            replace(question.where, kinds=(kind,)), order, question.after
+        )
         rows = db.execute(
-            f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_SORTING[order]} LIMIT ?",
+            f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_ORDER_BY[order]} LIMIT ?",
             (*wanted.bindings, limit),
         )
         keys += [row[0] for row in rows]
@@ -158,14 +168,16 @@ def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> 
     found = db.execute(
         f"SELECT r.key, {RECORD_COLUMNS} FROM records r "
         "WHERE r.key IN (SELECT value FROM json_each(?))",
-        (listed(keys),),
+        (encode_list(keys),),
     )
-    records = {key: record_from(tuple(row)) for key, *row in found}
+    records = {key: decode_record(tuple(row)) for key, *row in found}
     return [records[key] for key in keys]
 
 
-def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
-    wanted = conditions(where)
+def _build_page_conditions(
+    where: RecordFilter, order: "Order", after: "ScanPosition | None"
+) -> Conditions:
+    wanted = build_conditions(where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
         wanted.add(f"r.key {behind} (SELECT key FROM records WHERE id = ?)", after)
@@ -177,7 +189,7 @@ def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
 
 
 def match(db: Connection, question: questions.MatchWords) -> list[Match]:
-    wanted = conditions(replace(question.where, deleted=False))
+    wanted = build_conditions(replace(question.where, deleted=False))
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
@@ -194,11 +206,11 @@ def match(db: Connection, question: questions.MatchWords) -> list[Match]:
     return [Match(*row) for row in rows]
 
 
-def containing(
+def match_text(
     db: Connection, question: questions.MatchText, among: Sequence[int] | None = None
 ) -> list[Match]:
     """Look only at records with the keys in `among`, if it is given."""
-    wanted = conditions(replace(question.where, deleted=False))
+    wanted = build_conditions(replace(question.where, deleted=False))
     # CROSS JOIN: from the keys to their records, never the other way round.
     keys = "" if among is None else "json_each(?2) k CROSS JOIN "
     joined = "" if among is None else "r.key = k.value AND "
@@ -212,7 +224,7 @@ def containing(
         "ORDER BY score DESC, r.key LIMIT ?",
         (
             question.text.lower(),
-            *([] if among is None else [listed(among)]),
+            *([] if among is None else [encode_list(among)]),
             *wanted.bindings,
             question.limit,
         ),
@@ -220,10 +232,10 @@ def containing(
     return [Match(*row) for row in rows]
 
 
-def links(db: Connection, question: questions.FindLinks) -> list[Link]:
+def list_links(db: Connection, question: questions.FindLinks) -> list[RecordLink]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[question.direction]
     keys = " UNION ".join(
-        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
+        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({SELECT_KEYS})"
         for side in sides
     )
     # The index of kinds is small, and the ends of a live link are live.
@@ -237,24 +249,24 @@ def links(db: Connection, question: questions.FindLinks) -> list[Link]:
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out} "
         "ORDER BY l.created_at, l.key LIMIT ?",
         (
-            *[listed(question.ids)] * len(sides),
-            *([listed(question.sources)] if question.sources else []),
+            *[encode_list(question.ids)] * len(sides),
+            *([encode_list(question.sources)] if question.sources else []),
             -1 if question.limit is None else question.limit,
         ),
     )
-    return [link_from(row) for row in rows]
+    return [decode_link(row) for row in rows]
 
 
-def scan_links(db: Connection, question: questions.ScanLinks) -> list[Link]:
+def scan_links(db: Connection, question: questions.ScanLinks) -> list[RecordLink]:
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE instr(lowered(l.verb), ?1) "
         "AND (?2 IS NULL OR (l.deleted_at IS NOT NULL) = ?2) ORDER BY l.key",
         (question.containing.lower(), question.deleted),
     )
-    return [link_from(row) for row in rows]
+    return [decode_link(row) for row in rows]
 
 
-def count(db: Connection, _: questions.CountLive) -> dict[str, int]:
+def count_live(db: Connection, _: questions.CountLive) -> dict[str, int]:
     counts: dict[str, int] = dict(
         db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
     )
@@ -262,17 +274,19 @@ def count(db: Connection, _: questions.CountLive) -> dict[str, int]:
     return counts
 
 
-def how_many(db: Connection, question: questions.CountRecords) -> int:
-    if question.where == Where():  # the index holds every live record, and knows how many these are
-        return indexed_rows(db)
-    wanted = conditions(question.where)
+def count_records(db: Connection, question: questions.CountRecords) -> int:
+    if (
+        question.where == RecordFilter()
+    ):  # the index holds every live record, and knows how many these are
+        return count_indexed_rows(db)
+    wanted = build_conditions(question.where)
     return db.execute(
         f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
     ).get
 
 
-def tally(db: Connection, question: questions.TallyRecords) -> "list[Tally]":
-    from everkept.core.answers import Tally
+def tally(db: Connection, question: questions.TallyRecords) -> "list[RecordTally]":
+    from everkept.core.answers import RecordTally
 
     parts = " UNION ALL ".join(
         f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
@@ -284,14 +298,14 @@ def tally(db: Connection, question: questions.TallyRecords) -> "list[Tally]":
         )
     )
     return [
-        Tally(kind, scope, record_type, bool(is_deleted), count)
+        RecordTally(kind, scope, record_type, bool(is_deleted), count)
         for kind, scope, record_type, is_deleted, count in db.execute(
-            parts, (listed(question.kinds),)
+            parts, (encode_list(question.kinds),)
         )
     ]
 
 
-def scopes(db: Connection, question: questions.ListScopes) -> list[str]:
+def list_scopes(db: Connection, question: questions.ListScopes) -> list[str]:
     """SQLite goes from each scope to the next one in the index."""
     rows = db.execute(
         "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
@@ -301,7 +315,7 @@ def scopes(db: Connection, question: questions.ListScopes) -> list[str]:
     return [row[0] for row in rows]
 
 
-def authors(db: Connection, _: questions.ListAuthors) -> list[str]:
+def list_authors(db: Connection, _: questions.ListAuthors) -> list[str]:
     """From each author to the next one in the index: there are few, however many records."""
     smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
     rows = db.execute(
@@ -312,7 +326,7 @@ def authors(db: Connection, _: questions.ListAuthors) -> list[str]:
     return [row[0] for row in rows]
 
 
-def changes(
+def read_changes(
     db: Connection, after: int, limit: int, *, newest_first: bool, most_edits: int | None = None
 ) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
@@ -325,7 +339,7 @@ def changes(
         large = db.execute(
             "SELECT change FROM edits WHERE change IN (SELECT value FROM json_each(?)) "
             "AND position = ?",
-            (listed([head[0] for head in heads]), most_edits),
+            (encode_list([head[0] for head in heads]), most_edits),
         )
         left_out = {row[0] for row in large}
         heads = [head for head in heads if head[0] not in left_out]
@@ -336,15 +350,15 @@ def changes(
         "LEFT JOIN records r ON e.subject = 'record' AND r.key = e.item "
         "LEFT JOIN links l ON e.subject = 'link' AND l.key = e.item "
         "WHERE e.change IN (SELECT value FROM json_each(?)) ORDER BY e.change, e.position",
-        (listed([head[0] for head in heads]),),
+        (encode_list([head[0] for head in heads]),),
     ):
-        edits.setdefault(seq, []).append(_edit(*edit))
+        edits.setdefault(seq, []).append(_decode_edit(*edit))
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
 
 
-def history(db: Connection, question: questions.ReadHistory) -> list[tuple[int, Edit]]:
+def read_history(db: Connection, question: questions.ReadHistory) -> list[tuple[int, Edit]]:
     things = {
-        subject: listed([ref.id for ref in question.refs if ref.subject == subject])
+        subject: encode_list([ref.id for ref in question.refs if ref.subject == subject])
         for subject in ("record", "link")
     }
     edits = " UNION ALL ".join(
@@ -357,8 +371,8 @@ def history(db: Connection, question: questions.ReadHistory) -> list[tuple[int, 
         f"{edits} ORDER BY 1, 2",
         [part for ids in things.values() for part in (ids, question.after)],
     )
-    return [(seq, _edit(*edit)) for seq, _, *edit in rows]
+    return [(seq, _decode_edit(*edit)) for seq, _, *edit in rows]
 
 
-def _edit(operation: Any, subject: Any, before: str | None, item_id: str | None) -> Edit:
-    return Edit(operation, subject, item_id, before_from(before))
+def _decode_edit(operation: Any, subject: Any, before: str | None, item_id: str | None) -> Edit:
+    return Edit(operation, subject, item_id, decode_before(before))

@@ -9,33 +9,33 @@ from typing import Never, TypeVar
 
 import apsw
 
-from everkept.core.projects import Project, Silence
-from everkept.core.text import forbidden_in_text
-from everkept.core.times import now
+from everkept.core.projects import OffPeriod, Project
+from everkept.core.text import find_forbidden
+from everkept.core.times import read_clock
 from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
     Work,
     connect,
-    in_snapshot,
-    log_of,
+    get_log_path,
+    measure_file,
+    read_in_snapshot,
     refuse_to_write,
-    size_of,
-    translated,
+    translate_errors,
 )
-from everkept.engines.sqlite.project_list import Listed, no_such
+from everkept.engines.sqlite.project_list import ProjectRow, build_not_found_error
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ProjectArchived
 
 
-def reading_room(folder: Path) -> "SqliteReadingRoom | None":
+def open_read_only_library(folder: Path) -> "SqliteReadOnlyLibrary | None":
     """None where nothing was ever stored."""
-    return SqliteReadingRoom(folder) if (folder / "_meta.db").exists() else None
+    return SqliteReadOnlyLibrary(folder) if (folder / "_meta.db").exists() else None
 
 
-class SqliteReadingRoom:
+class SqliteReadOnlyLibrary:
     """The port over the files of a folder; each is opened by the first question to it."""
 
     def __init__(self, folder: Path) -> None:
@@ -44,61 +44,63 @@ class SqliteReadingRoom:
         self._databases = [self._meta]
         self._stores: dict[Path, SqliteStore] = {}
 
-    async def project(self, name: str) -> Project:
-        return (await self._find(name)).project
+    async def get_project(self, name: str) -> Project:
+        return (await self._require_row(name)).project
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        return await self._meta.read(lambda db: project_list.of_workspace(db, path))
+    async def find_workspace_project(self, path: str) -> Project | None:
+        return await self._meta.read(lambda db: project_list.find_workspace_project(db, path))
 
     async def open(self, name: str) -> tuple[Project, SqliteStore]:
-        found = await self._find(name)
+        found = await self._require_row(name)
         if found.is_archived:
             raise ProjectArchived(name)
         path, title = self._folder / found.db_path, f'The file of project "{name}"'
-        return found.project, self._store(path, name, found.generation, title)
+        return found.project, self._open_store(path, name, found.generation, title)
 
-    async def silences(self) -> list[Silence]:
-        if not await self._meta.read(lambda db: project_list.notes(db, project_list.SWITCHED)):
+    async def list_off_periods(self) -> list[OffPeriod]:
+        if not await self._meta.read(
+            lambda db: project_list.list_notes(db, project_list.OFF_HISTORY_PREFIX)
+        ):
             return []
-        return await self._meta.read(project_list.silences)
+        return await self._meta.read(project_list.list_off_periods)
 
-    async def user(self) -> SqliteStore | None:
-        return self._own("user", "The file of the user's own memories")
+    async def open_user_store(self) -> SqliteStore | None:
+        return self._open_own_store("user", "The file of the user's own memories")
 
-    async def history(self) -> SqliteStore | None:
-        return self._own("history", "The file of past conversations")
+    async def open_history_store(self) -> SqliteStore | None:
+        return self._open_own_store("history", "The file of past conversations")
 
     async def close(self) -> None:
         for database in self._databases:
             database.close()
 
-    async def _find(self, name: str) -> Listed:
+    async def _require_row(self, name: str) -> ProjectRow:
         # No statement could hold such a name.
         row = (
             None
-            if forbidden_in_text(name)
-            else await self._meta.read(lambda db: project_list.named(db, name))
+            if find_forbidden(name)
+            else await self._meta.read(lambda db: project_list.find_project(db, name))
         )
         if row is None or not row.is_there:
-            raise no_such(name)
+            raise build_not_found_error(name)
         return row
 
-    def _own(self, name: str, title: str) -> SqliteStore | None:
+    def _open_own_store(self, name: str, title: str) -> SqliteStore | None:
         path = self._folder / f"{name}.db"
-        return self._store(path, name, None, title) if path.exists() else None
+        return self._open_store(path, name, None, title) if path.exists() else None
 
-    def _store(self, path: Path, name: str, generation: int | None, title: str) -> SqliteStore:
+    def _open_store(self, path: Path, name: str, generation: int | None, title: str) -> SqliteStore:
         if path not in self._stores:
             database = InlineDatabase(path, PROJECT, title=title)
             self._databases.append(database)
             # Arrays are for questions that come again, and their maker is long to load: FTS5 it is.
-            self._stores[path] = SqliteStore(database, name, generation, now, many=inf)
+            self._stores[path] = SqliteStore(database, name, generation, read_clock, many=inf)
         return self._stores[path]
 
 
 T = TypeVar("T")
 
-PATIENCE = 0.5  # seconds; readers wait only while a file is recovered, or locked as a whole
+BUSY_SECONDS = 0.5  # seconds; readers wait only while a file is recovered, or locked as a whole
 
 
 class InlineDatabase:
@@ -116,10 +118,10 @@ class InlineDatabase:
         self._seen_at_rest: tuple[int, int] | None = None
 
     async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
-        with translated(self._path, self._schema, title=self._title):
+        with translate_errors(self._path, self._schema, title=self._title):
             while True:
                 try:
-                    found = in_snapshot(self._opened(), question)
+                    found = read_in_snapshot(self._open(), question)
                 except apsw.Error:
                     if not self._was_disturbed():
                         raise
@@ -137,34 +139,34 @@ class InlineDatabase:
     async def fold(self, patience: float) -> Never:
         refuse_to_write(self._path, self._title)
 
-    def size(self) -> int:
-        return size_of(self._path)
+    def measure_size(self) -> int:
+        return measure_file(self._path)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _opened(self) -> Connection:
+    def _open(self) -> Connection:
         if self._connection is None:
-            self._seen_at_rest = self._at_rest()
+            self._seen_at_rest = self._find_resting_state()
             self._connection = connect(
                 self._path,
                 self._schema,
                 read_only=True,
                 at_rest=self._seen_at_rest is not None,
-                busy=BusyHandler(PATIENCE),
+                busy=BusyHandler(BUSY_SECONDS),
                 title=self._title,
             )
         return self._connection
 
     def _was_disturbed(self) -> bool:
         """Whether somebody has written to a file that was read as if nobody did."""
-        return self._seen_at_rest is not None and self._at_rest() != self._seen_at_rest
+        return self._seen_at_rest is not None and self._find_resting_state() != self._seen_at_rest
 
-    def _at_rest(self) -> tuple[int, int] | None:
+    def _find_resting_state(self) -> tuple[int, int] | None:
         """What tells two states of the file apart; None where it may be written just now."""
-        if not self._path.exists() or log_of(self._path).exists():
+        if not self._path.exists() or get_log_path(self._path).exists():
             return None
         state = self._path.stat()
         return state.st_size, state.st_mtime_ns

@@ -8,29 +8,45 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from everkept.core.answers import Stock
-from everkept.core.records import Change, Edit, Link, Record
+from everkept.core.answers import StorePage
+from everkept.core.records import Change, Edit, Record, RecordLink
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.purge import erase
-from everkept.engines.sqlite.rows import INSERTED, before_to, facets_to, inserted, listed
-from everkept.engines.sqlite.vectors import (
-    Halved,
-    forget_vectors,
-    newest_vector,
-    put_vectors,
-    waiting,
+from everkept.engines.sqlite.rows import (
+    INSERTED_FIELDS,
+    encode_before,
+    encode_facets,
+    encode_list,
+    encode_record,
 )
-from everkept.engines.sqlite.word_index import children, index, neighbours, places_of
+from everkept.engines.sqlite.vectors import (
+    HalfVector,
+    forget_vectors,
+    get_pending_mark,
+    put_vectors,
+    read_newest_vector,
+)
+from everkept.engines.sqlite.word_index import (
+    find_children,
+    find_neighbors,
+    index_records,
+    read_places,
+)
 from everkept.errors import Conflict
 
-_COLUMNS = ("key", "embedded", "parent", "deleted_at", "version", *INSERTED)
-_REST = ("parent", "deleted_at", "version", *(name for name in INSERTED if name != "id"))
+_COLUMNS = ("key", "embedded", "parent", "deleted_at", "version", *INSERTED_FIELDS)
+_UPDATED_COLUMNS = (
+    "parent",
+    "deleted_at",
+    "version",
+    *(name for name in INSERTED_FIELDS if name != "id"),
+)
 _PUT_RECORD = (
     f"INSERT INTO records({', '.join(_COLUMNS)}) VALUES (?{', ?' * (len(_COLUMNS) - 1)}) "
     "ON CONFLICT(key) DO UPDATE SET "
     # The vector of the words that it had is that of the words that it has.
     "embedded = iif(text = excluded.text AND name IS excluded.name, embedded, excluded.embedded), "
-    + ", ".join(f"{name} = excluded.{name}" for name in _REST)
+    + ", ".join(f"{name} = excluded.{name}" for name in _UPDATED_COLUMNS)
 )
 _PUT_LINK = (
     "INSERT INTO links(key, id, source, verb, target, facets, created_at, deleted_at) "
@@ -43,12 +59,14 @@ _PUT_ACCESS = (
     "SELECT key, ?2, ?3 FROM records WHERE id = ?1"
 )
 # The tools of changes that leave nothing of what was there.
-_REMOVING = ("purge", "redact")
+_REMOVAL_TOOLS = ("purge", "redact")
 # What an edit of a purged thing is of: no row has this key.
-_NOTHING = 0
+_PURGED_KEY = 0
 
 
-def restock(db: Connection, stock: Stock, vectors: Mapping[str, Sequence[Halved]]) -> bool:
+def apply_page(
+    db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[HalfVector]]
+) -> bool:
     """Says whether something was removed, here or there, of which bytes may be left.
 
     The vectors are those of the stock, by model. Raises Conflict where two things would come to
@@ -68,18 +86,18 @@ def restock(db: Connection, stock: Stock, vectors: Mapping[str, Sequence[Halved]
     )
     for model, items in vectors.items():
         put_vectors(db, model, items, include_deleted=True)
-    _note_restock(db)
-    return has_erased or has_cut or any(change.tool in _REMOVING for change in stock.changes)
+    _note_replication(db)
+    return has_erased or has_cut or any(change.tool in _REMOVAL_TOOLS for change in stock.changes)
 
 
-def restocked(db: Connection) -> int:
+def read_replication_number(db: Connection) -> int:
     """Another number whenever things were put in that the log does not name."""
     return int(db.execute("SELECT value FROM meta WHERE key = 'restocked'").get)
 
 
-def _note_restock(db: Connection) -> None:
+def _note_replication(db: Connection) -> None:
     """As if a vector had come: whoever asks for the stamp of a store sees another one."""
-    moment = newest_vector(db) + 1
+    moment = read_newest_vector(db) + 1
     db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (moment,))
 
 
@@ -104,48 +122,48 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
         record_id: (key, name, text)
         for key, record_id, name, text in db.execute(
             "SELECT key, id, name, text FROM records WHERE id IN (SELECT value FROM json_each(?))",
-            (listed(records),),
+            (encode_list(records),),
         )
     }
-    keys = _with_new_keys(db, "records", {i: known[0] for i, known in there.items()}, records)
+    keys = _assign_keys(db, "records", {i: known[0] for i, known in there.items()}, records)
     others = {r.parent for r in records.values() if r.parent is not None} - records.keys()
-    keys |= _known_keys(db, "records", others)
+    keys |= _read_keys(db, "records", others)
     touched = {keys[record_id] for record_id in records}
-    places = places_of(db, touched)
+    places = read_places(db, touched)
     # Out of the way: they may trade names.
-    _out_of_the_way(db, "records SET name_key = NULL", touched)
+    _clear_unique_values(db, "records SET name_key = NULL", touched)
     try:
-        db.executemany(_PUT_RECORD, [_columns(record, keys) for record in records.values()])
+        db.executemany(_PUT_RECORD, [_encode_columns(record, keys) for record in records.values()])
     except apsw.ConstraintError as error:
         raise Conflict("Another record than one of these has its name.") from error
-    _tag(db, records, keys)
-    changed = [(k, r.name != n, r.text != t) for r, k, n, t in _pairs(records, there)]
+    _write_tags(db, records, keys)
+    changed = [(k, r.name != n, r.text != t) for r, k, n, t in _pair_records(records, there)]
     forget_vectors(db, [key for key, *differs in changed if any(differs)])
     renamed = {key for key, is_renamed, _ in changed if is_renamed}
-    places |= places_of(db, touched)
-    index(db, touched | children(db, renamed) | neighbours(db, places))
+    places |= read_places(db, touched)
+    index_records(db, touched | find_children(db, renamed) | find_neighbors(db, places))
 
 
-def _pairs(
+def _pair_records(
     records: Mapping[str, Record], there: Mapping[str, tuple[int, str | None, str]]
 ) -> list[tuple[Record, int, str | None, str]]:
     """Those that were there before, with their keys and what they were called and said."""
     return [(records[record_id], *known) for record_id, known in there.items()]
 
 
-def _columns(record: Record, keys: Mapping[str, int]) -> list[object]:
-    parent = None if record.parent is None else _key_of(record.parent, keys)
+def _encode_columns(record: Record, keys: Mapping[str, int]) -> list[object]:
+    parent = None if record.parent is None else _get_key(record.parent, keys)
     return [
         keys[record.id],
-        waiting(record.text),
+        get_pending_mark(record.text),
         parent,
         record.deleted_at,
         record.version,
-        *inserted(record),
+        *encode_record(record),
     ]
 
 
-def _tag(db: Connection, records: Mapping[str, Record], keys: Mapping[str, int]) -> None:
+def _write_tags(db: Connection, records: Mapping[str, Record], keys: Mapping[str, int]) -> None:
     db.executemany("DELETE FROM tags WHERE record = ?", [(keys[each],) for each in records])
     db.executemany(
         "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
@@ -153,18 +171,18 @@ def _tag(db: Connection, records: Mapping[str, Record], keys: Mapping[str, int])
     )
 
 
-def _put_links(db: Connection, links: Mapping[str, Link]) -> None:
-    keys = _with_new_keys(db, "links", _known_keys(db, "links", links), links)
-    ends = _known_keys(db, "records", {e for x in links.values() for e in (x.source, x.target)})
-    _out_of_the_way(db, "links SET deleted_at = 0", keys.values())
+def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
+    keys = _assign_keys(db, "links", _read_keys(db, "links", links), links)
+    ends = _read_keys(db, "records", {e for x in links.values() for e in (x.source, x.target)})
+    _clear_unique_values(db, "links SET deleted_at = 0", keys.values())
     rows = [
         (
             keys[link.id],
             link.id,
-            _key_of(link.source, ends),
+            _get_key(link.source, ends),
             link.verb,
-            _key_of(link.target, ends),
-            facets_to(link.facets),
+            _get_key(link.target, ends),
+            encode_facets(link.facets),
             link.created_at,
             link.deleted_at,
         )
@@ -177,7 +195,7 @@ def _put_links(db: Connection, links: Mapping[str, Link]) -> None:
 
 
 def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
-    numbers = listed(change.seq for change in changes)
+    numbers = encode_list(change.seq for change in changes)
     for of in ("edits WHERE change", "changes WHERE seq"):
         db.execute(f"DELETE FROM {of} IN (SELECT value FROM json_each(?))", (numbers,))
     db.executemany(
@@ -190,31 +208,32 @@ def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
         for position, edit in enumerate(change.edits)
     ]
     keys = {
-        subject: _known_keys(db, f"{subject}s", {e.id for *_, e in edits if e.subject == subject})
+        subject: _read_keys(db, f"{subject}s", {e.id for *_, e in edits if e.subject == subject})
         for subject in ("record", "link")
     }
 
     def item(edit: Edit) -> int:
-        return keys[edit.subject].get(edit.id or "", _NOTHING)
+        return keys[edit.subject].get(edit.id or "", _PURGED_KEY)
 
     db.executemany(
         "INSERT INTO edits(change, position, operation, subject, item, before) "
         "VALUES (?,?,?,?,?,?)",
         [
-            (seq, position, edit.operation, edit.subject, item(edit), before_to(edit.before))
+            (seq, position, edit.operation, edit.subject, item(edit), encode_before(edit.before))
             for seq, position, edit in edits
         ],
     )
 
 
-def _known_keys(db: Connection, table: str, ids: Iterable[str | None]) -> dict[str, int]:
+def _read_keys(db: Connection, table: str, ids: Iterable[str | None]) -> dict[str, int]:
     rows = db.execute(
-        f"SELECT id, key FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (listed(ids),)
+        f"SELECT id, key FROM {table} WHERE id IN (SELECT value FROM json_each(?))",
+        (encode_list(ids),),
     )
     return dict(rows.fetchall())
 
 
-def _with_new_keys(
+def _assign_keys(
     db: Connection, table: str, known: Mapping[str, int], wanted: Iterable[str]
 ) -> dict[str, int]:
     """Those that are new here come behind all others, in their order."""
@@ -223,15 +242,15 @@ def _with_new_keys(
     return {**known, **{each: newest + n for n, each in enumerate(new, 1)}}
 
 
-def _out_of_the_way(db: Connection, setting: str, keys: Iterable[int]) -> None:
+def _clear_unique_values(db: Connection, setting: str, keys: Iterable[int]) -> None:
     """So that none of them stands for the same as another meanwhile."""
     db.execute(
         f"UPDATE {setting} WHERE key IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL",
-        (listed(keys),),
+        (encode_list(keys),),
     )
 
 
-def _key_of(record_id: str, keys: Mapping[str, int]) -> int:
+def _get_key(record_id: str, keys: Mapping[str, int]) -> int:
     if record_id not in keys:
         raise Conflict(f"There is no record {record_id} for what belongs to it.", id=record_id)
     return keys[record_id]

@@ -23,54 +23,58 @@ from uuid import uuid4
 
 import apsw
 
-from everkept.core.care import Added, Prepared, Progress
+from everkept.core.care import Progress, RestoredProject, RestorePreview
 from everkept.core.disk import make_folder
-from everkept.core.projects import Switching
-from everkept.core.sessions import NOTES, is_anothers
-from everkept.core.times import Clock, iso
+from everkept.core.projects import OffHistory
+from everkept.core.sessions import NOTE_PREFIX, is_orphaned_private
+from everkept.core.times import Clock, format_iso
 from everkept.engines.sqlite import project_list, snapshot
 from everkept.engines.sqlite.connection import (
     Connection,
     connect,
     create,
     fold,
-    transaction,
-    translated,
+    open_transaction,
+    translate_disk_errors,
+    translate_errors,
     unlink_logs,
-    usable,
 )
-from everkept.engines.sqlite.library import free_name, make_library, make_store
-from everkept.engines.sqlite.project_lifecycle import Place
-from everkept.engines.sqlite.project_list import folders_of, keep_switching, switching_of
+from everkept.engines.sqlite.library import choose_free_name, create_library, create_store
+from everkept.engines.sqlite.project_lifecycle import ProjectPaths
+from everkept.engines.sqlite.project_list import (
+    list_workspaces,
+    read_off_history,
+    write_off_history,
+)
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.snapshot import (
     HISTORY,
     META,
     USER,
-    Kept,
+    ProjectFile,
     allow_many_files,
-    at_rest,
-    catalogue,
     copy_into,
-    project_files,
-    schema_of,
-    scratch,
+    get_schema,
+    list_project_files,
+    list_project_paths,
+    open_at_rest,
+    open_scratch,
 )
-from everkept.engines.sqlite.store import DELETED_GENERATION, generation_of
+from everkept.engines.sqlite.store import DELETED_GENERATION, read_generation
 from everkept.errors import EverkeptError, StoreBusy, StoreDamaged
 from everkept.values import Value, field, replace
 
-_TOKENS = "id, label, secret_hash, created_at"
+_TOKEN_COLUMNS = "id, label, secret_hash, created_at"
 
 
-class _Switched(Value):
+class _SwitchedProject(Value):
     """A project that is off, or was. One that is deleted has no name any more."""
 
     id: str
     name: str | None
     description: str
     created_at: str
-    switching: Switching
+    switching: OffHistory
     folders: tuple[str, ...]
 
     @property
@@ -79,11 +83,11 @@ class _Switched(Value):
         return self.switching.off_since is not None
 
     @property
-    def left(self) -> Switching:
+    def past_off_history(self) -> OffHistory:
         """What is known of one that was deleted ends there."""
         if self.name is not None:
             return self.switching
-        ended = self.switching.switched(off=False, at=self.switching.deleted_at or 0)
+        ended = self.switching.with_switch(off=False, at=self.switching.deleted_at or 0)
         return replace(ended, folders=(), deleted_at=None)
 
 
@@ -94,90 +98,96 @@ def keep_decisions(
 
     A folder that `was_empty` and has no token gets those of the backup, with the accounts.
     """
-    with translated(prepared), closing(connect(prepared, LIBRARY)) as db, transaction(db):
+    with (
+        translate_errors(prepared),
+        closing(connect(prepared, LIBRARY)) as db,
+        open_transaction(db),
+    ):
         _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
-            notes = project_list.notes(now, prefix)
+            notes = project_list.list_notes(now, prefix)
             db.executemany("INSERT OR IGNORE INTO notes VALUES (?,?)", list(notes.items()))
-        for switched in _switched_of(now):
-            _keep(db, prepared.parent, switched, at)
+        for switched in _list_switched(now):
+            _keep_off(db, prepared.parent, switched, at)
 
 
-def switched_off(prepared: Path) -> list[str]:
+def list_off_projects(prepared: Path) -> list[str]:
     """The names of projects that are, by this catalogue."""
-    with translated(prepared), closing(connect(prepared, LIBRARY)) as db:
-        return [project.name for project in project_list.projects(db, None) if project.is_off]
+    with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db:
+        return [project.name for project in project_list.list_projects(db, None) if project.is_off]
 
 
-def is_to_be_off(now: Connection, before: Path | None, project_id: str, name: str) -> bool:
+def should_be_off(now: Connection, before: Path | None, project_id: str, name: str) -> bool:
     """Whether a project that comes back beside others does so switched off.
 
     That is so where it is off, was off when it was deleted, or one of its name is; else, as the
     catalogue of the backup has it.
     """
-    known = project_list.named(now, name)
+    known = project_list.find_project(now, name)
     if known is not None and known.project.is_off:
         return True
-    switching = switching_of(now, project_id)
+    switching = read_off_history(now, project_id)
     if before is not None:
-        with translated(before), closing(connect(before, LIBRARY)) as db:
-            switching = switching.united(switching_of(db, project_id))
+        with translate_errors(before), closing(connect(before, LIBRARY)) as db:
+            switching = switching.merge(read_off_history(db, project_id))
     return switching.off_since is not None
 
 
 def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
-    tokens = now.execute(f"SELECT {_TOKENS} FROM tokens").fetchall()
+    tokens = now.execute(f"SELECT {_TOKEN_COLUMNS} FROM tokens").fetchall()
     if tokens or not was_empty:
         db.execute("DELETE FROM tokens")
-        db.executemany(f"INSERT INTO tokens({_TOKENS}) VALUES (?,?,?,?)", tokens)
+        db.executemany(f"INSERT INTO tokens({_TOKEN_COLUMNS}) VALUES (?,?,?,?)", tokens)
         # Whose a token is and what that user sees belongs together.
-        before = project_list.notes(db, NOTES)
+        before = project_list.list_notes(db, NOTE_PREFIX)
         db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
-        accounts = project_list.notes(now, NOTES)
+        accounts = project_list.list_notes(now, NOTE_PREFIX)
         db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
         homes = [
             (each.id,)
-            for each in project_list.projects(db, None)
-            if is_anothers(each.name, before, accounts)
+            for each in project_list.list_projects(db, None)
+            if is_orphaned_private(each.name, before, accounts)
         ]
         db.executemany("DELETE FROM projects WHERE id = ?", homes)
 
 
-def _switched_of(now: Connection) -> list[_Switched]:
-    found: list[_Switched] = []
-    for key in project_list.notes(now, project_list.SWITCHED):
-        project_id = key.removeprefix(project_list.SWITCHED)
-        switching = switching_of(now, project_id)
+def _list_switched(now: Connection) -> list[_SwitchedProject]:
+    found: list[_SwitchedProject] = []
+    for key in project_list.list_notes(now, project_list.OFF_HISTORY_PREFIX):
+        project_id = key.removeprefix(project_list.OFF_HISTORY_PREFIX)
+        switching = read_off_history(now, project_id)
         row = now.execute(
             "SELECT name, description, created_at FROM projects WHERE id = ?", (project_id,)
         ).get
         name, description, created_at = row or (None, "", "")
-        folders = switching.folders if row is None else tuple(folders_of(now, project_id))
-        found.append(_Switched(project_id, name, description, created_at, switching, folders))
+        folders = switching.folders if row is None else tuple(list_workspaces(now, project_id))
+        found.append(
+            _SwitchedProject(project_id, name, description, created_at, switching, folders)
+        )
     return found
 
 
-def _keep(db: Connection, stage: Path, switched: _Switched, at: int) -> None:
-    heirs = _heirs(db, switched)
+def _keep_off(db: Connection, stage: Path, switched: _SwitchedProject, at: int) -> None:
+    heirs = _find_successors(db, switched)
     is_back = switched.id in heirs
     if not is_back and switched.name is None:
-        keep_switching(db, switched.id, switched.switching)
+        write_off_history(db, switched.id, switched.switching)
         return
     if not heirs and switched.is_off:
-        _make_anew(db, stage, switched)
+        _create_empty_project(db, stage, switched)
         heirs, is_back = [switched.id], True
     if is_back:
-        before = switching_of(db, switched.id)
-        keep_switching(db, switched.id, switched.left.united(before))
+        before = read_off_history(db, switched.id)
+        write_off_history(db, switched.id, switched.past_off_history.merge(before))
     for heir in heirs[:1] if switched.is_off else []:
         rows = [(folder, heir) for folder in switched.folders]
         db.executemany("INSERT OR IGNORE INTO workspaces VALUES (?,?)", rows)
-    _keep_silences_elsewhere(db, switched, at, is_back=is_back)
+    _keep_off_periods(db, switched, at, is_back=is_back)
     for heir in heirs if switched.is_off else []:
-        keep_switching(db, heir, switching_of(db, heir).switched(off=True, at=at))
+        write_off_history(db, heir, read_off_history(db, heir).with_switch(off=True, at=at))
 
 
-def _heirs(db: Connection, switched: _Switched) -> list[str]:
+def _find_successors(db: Connection, switched: _SwitchedProject) -> list[str]:
     """The same project, else whichever has its name or its folders: those are off now."""
     rows = db.execute(
         "SELECT id FROM projects WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1",
@@ -190,18 +200,18 @@ def _heirs(db: Connection, switched: _Switched) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _keep_silences_elsewhere(
-    db: Connection, switched: _Switched, at: int, *, is_back: bool
+def _keep_off_periods(
+    db: Connection, switched: _SwitchedProject, at: int, *, is_back: bool
 ) -> None:
     """Of folders that another project has then: as of a project that was deleted."""
-    own = folders_of(db, switched.id)
+    own = list_workspaces(db, switched.id)
     others = [folder for folder in switched.folders if folder not in own]
     if others:
         key = str(uuid4()) if is_back else switched.id
-        keep_switching(db, key, switched.left.leaving(others, at))
+        write_off_history(db, key, switched.past_off_history.with_deletion(others, at))
 
 
-def _make_anew(db: Connection, stage: Path, switched: _Switched) -> None:
+def _create_empty_project(db: Connection, stage: Path, switched: _SwitchedProject) -> None:
     """Without anything in it: the folders that were off have a project that is."""
     path = f"projects/{switched.id}.db"
     name = str(switched.name)
@@ -219,49 +229,49 @@ def _make_anew(db: Connection, stage: Path, switched: _Switched) -> None:
     )
 
 
-FOLD_PATIENCE = 1.0  # seconds
+FOLD_SECONDS = 1.0  # seconds
 
 
-class Numbers(NamedTuple):
+class StoreNumbers(NamedTuple):
     """The highest that a store has given out of each."""
 
     generation: int = 0
     change: int = 0
     vector: int = 0
 
-    def beyond(self, other: "Numbers") -> "Numbers":
-        return Numbers(*map(max, self, other))
+    def merge_highest(self, other: "StoreNumbers") -> "StoreNumbers":
+        return StoreNumbers(*map(max, self, other))
 
 
-class Live(Value, frozen=False):
+class LockedFiles(Value, frozen=False):
     """The files of a data folder, each with its write lock; damaged ones have none."""
 
     folder: Path
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])
     damaged: dict[str, EverkeptError] = field(default_factory=dict[str, EverkeptError])
-    projects: list[Kept] = field(default_factory=list[Kept])
+    projects: list[ProjectFile] = field(default_factory=list[ProjectFile])
     holds_records: bool = False
-    _numbers: dict[str, Numbers] = field(default_factory=dict[str, Numbers])
+    _numbers: dict[str, StoreNumbers] = field(default_factory=dict[str, StoreNumbers])
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing that could be lost."""
         return not (self.damaged or self.projects or self.holds_records)
 
-    def learn(self, name: str, connection: Connection) -> None:
+    def add(self, name: str, connection: Connection) -> None:
         if name == META:
-            self.projects = catalogue(connection)
+            self.projects = list_project_files(connection)
         else:
-            self._numbers[name] = numbers_of(connection)
+            self._numbers[name] = read_numbers(connection)
             any_record = connection.execute("SELECT EXISTS(SELECT 1 FROM records)").get
             self.holds_records = self.holds_records or bool(any_record)
         self.databases[name] = connection
 
-    def numbers(self, name: str) -> Numbers:
+    def get_numbers(self, name: str) -> StoreNumbers:
         """None are known of what is damaged, or not there."""
-        return self._numbers.get(name, Numbers())
+        return self._numbers.get(name, StoreNumbers())
 
-    def let_go(self, name: str, generation: int) -> None:
+    def release(self, name: str, generation: int) -> None:
         """Ends the lock; from its last moment on the file has this generation."""
         connection = self.databases.pop(name)
         _set_generation(connection, generation)
@@ -270,13 +280,13 @@ class Live(Value, frozen=False):
 
 
 @contextmanager
-def locked(folder: Path) -> Generator[Live, None, None]:
+def lock_files(folder: Path) -> Generator[LockedFiles, None, None]:
     """Nobody else writes in the folder until the block ends. Raises StoreBusy."""
     allow_many_files()
-    live = Live(folder)
+    live = LockedFiles(folder)
     with ExitStack() as stack:
         names = [name for name in (META, USER, HISTORY) if (folder / name).exists()]
-        for name in [*names, *project_files(folder)]:
+        for name in [*names, *list_project_paths(folder)]:
             try:
                 stack.callback(_release, _lock(live, name))
             except StoreBusy:
@@ -286,13 +296,13 @@ def locked(folder: Path) -> Generator[Live, None, None]:
         yield live
 
 
-def _lock(live: Live, name: str) -> Connection:
-    path, schema = live.folder / name, schema_of(name)
+def _lock(live: LockedFiles, name: str) -> Connection:
+    path, schema = live.folder / name, get_schema(name)
     connection = connect(path, schema)
     try:
-        with translated(path, schema):
+        with translate_errors(path, schema):
             connection.execute("BEGIN IMMEDIATE")
-            live.learn(name, connection)
+            live.add(name, connection)
     except BaseException:
         _release(connection)
         raise
@@ -308,16 +318,16 @@ def _release(connection: Connection) -> None:
     connection.close()
 
 
-def numbers_of(db: Connection) -> Numbers:
+def read_numbers(db: Connection) -> StoreNumbers:
     given = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").get
     vector = db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
-    return Numbers(abs(generation_of(db)), int(given or 0), int(vector or 0))
+    return StoreNumbers(abs(read_generation(db)), int(given or 0), int(vector or 0))
 
 
-def prepare_store(path: Path, numbers: Numbers, *, archived: bool = False) -> int:
+def prepare_store(path: Path, numbers: StoreNumbers, *, archived: bool = False) -> int:
     """Brings a copy that is to replace a store up to date; gives its new generation."""
-    with translated(path), closing(connect(path, PROJECT)) as db:
-        reached = numbers_of(db).beyond(numbers)
+    with translate_errors(path), closing(connect(path, PROJECT)) as db:
+        reached = read_numbers(db).merge_highest(numbers)
         generation = reached.generation + 1
         _set_generation(db, -generation if archived else generation)
         db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (reached.vector,))
@@ -327,37 +337,39 @@ def prepare_store(path: Path, numbers: Numbers, *, archived: bool = False) -> in
     return generation
 
 
-def leave_out_lost(path: Path) -> None:
+def drop_lost_projects(path: Path) -> None:
     """Of a catalogue, the projects whose files are not there to be put back."""
-    with translated(path), closing(connect(path, LIBRARY)) as db, transaction(db):
-        lost = [(kept.id,) for kept in catalogue(db) if not (path.parent / kept.path).exists()]
+    with translate_errors(path), closing(connect(path, LIBRARY)) as db, open_transaction(db):
+        lost = [
+            (kept.id,) for kept in list_project_files(db) if not (path.parent / kept.path).exists()
+        ]
         db.executemany("DELETE FROM projects WHERE id = ?", lost)
 
 
-def prepare_catalogue(path: Path, generations: Mapping[str, int]) -> None:
-    with translated(path), closing(connect(path, LIBRARY)) as db, transaction(db):
+def prepare_catalog(path: Path, generations: Mapping[str, int]) -> None:
+    with translate_errors(path), closing(connect(path, LIBRARY)) as db, open_transaction(db):
         db.executemany(
             "UPDATE projects SET generation = ?2 WHERE id = ?1", list(generations.items())
         )
 
 
 def add_project(
-    folder: Path, prepared: Path, like: Kept, at: int, before: Path | None = None
-) -> Added:
+    folder: Path, prepared: Path, like: ProjectFile, at: int, before: Path | None = None
+) -> RestoredProject:
     """A project of its own beside the others, with the content of the file.
 
     `before` is the catalogue that the file is from.
     """
     project_id = str(uuid4())
-    path = Place(folder, project_id, like.name).active
+    path = ProjectPaths(folder, project_id, like.name).active_path
     with (
-        translated(folder / META, LIBRARY),
+        translate_errors(folder / META, LIBRARY),
         closing(connect(folder / META, LIBRARY)) as meta,
-        transaction(meta),
+        open_transaction(meta),
     ):
-        is_off = is_to_be_off(meta, before, like.id, like.name)
-        name = free_name(meta, project_id, like.name)
-        with translated(prepared), closing(connect(prepared, PROJECT)) as db:
+        is_off = should_be_off(meta, before, like.id, like.name)
+        name = choose_free_name(meta, project_id, like.name)
+        with translate_errors(prepared), closing(connect(prepared, PROJECT)) as db:
             told = {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}
             db.execute("INSERT OR REPLACE INTO meta VALUES ('name', ?)", (name,))
         meta.execute(
@@ -368,32 +380,32 @@ def add_project(
                 name,
                 str(told.get("description") or ""),
                 f"projects/{path.name}",
-                str(told.get("created_at") or iso(at)),
-                iso(at),
+                str(told.get("created_at") or format_iso(at)),
+                format_iso(at),
                 abs(int(told["generation"])),
             ),
         )
         if is_off:
-            keep_switching(meta, project_id, Switching(((at, None),)))
+            write_off_history(meta, project_id, OffHistory(((at, None),)))
         prepared.replace(path)
-    return Added(name, is_off)
+    return RestoredProject(name, is_off)
 
 
-def put_store(live: Live, name: str, prepared: Path, report: Progress) -> None:
+def put_store(live: LockedFiles, name: str, prepared: Path, report: Progress) -> None:
     if name in live.databases:
-        live.let_go(name, -live.numbers(name).generation)
-    _put(live.folder / name, prepared, report)
+        live.release(name, -live.get_numbers(name).generation)
+    _put_file(live.folder / name, prepared, report)
 
 
-def put_catalogue(live: Live, prepared: Path) -> None:
+def put_catalog(live: LockedFiles, prepared: Path) -> None:
     """Row by row, in the transaction that has locked it all along."""
     path = live.folder / META
     if META not in live.databases:
-        _put(path, prepared, lambda _done, _total: None)
+        _put_file(path, prepared, lambda _done, _total: None)
         return
     connection = live.databases.pop(META)
-    with translated(path, LIBRARY), closing(at_rest(prepared)) as source:
-        tables = _tables(source)
+    with translate_errors(path, LIBRARY), closing(open_at_rest(prepared)) as source:
+        tables = _list_tables(source)
         for table in reversed(tables):
             connection.execute(f"DELETE FROM {table}")
         for table in tables:
@@ -405,14 +417,14 @@ def put_catalogue(live: Live, prepared: Path) -> None:
     prepared.unlink()
 
 
-def bury(live: Live, names: Sequence[str]) -> None:
+def mark_deleted(live: LockedFiles, names: Sequence[str]) -> None:
     """Nobody writes into these any more; their files go when the catalogue names them no longer."""
     for name in names:
         if name in live.databases:
-            live.let_go(name, DELETED_GENERATION)
+            live.release(name, DELETED_GENERATION)
 
 
-def remove(folder: Path, names: Sequence[str]) -> list[str]:
+def remove_files(folder: Path, names: Sequence[str]) -> list[str]:
     """Gives those that cannot go yet, as on Windows while another process has them open."""
     left: list[str] = []
     for name in names:
@@ -427,14 +439,14 @@ def remove(folder: Path, names: Sequence[str]) -> list[str]:
 
 def fold_all(folder: Path, names: Sequence[str]) -> None:
     for name in names:
-        fold(folder / name, schema_of(name), FOLD_PATIENCE)
+        fold(folder / name, get_schema(name), FOLD_SECONDS)
 
 
-def _put(path: Path, prepared: Path, report: Progress) -> None:
+def _put_file(path: Path, prepared: Path, report: Progress) -> None:
     """In place where there is a file that others may have open, else by a rename."""
     try:
         if path.exists():
-            with closing(at_rest(prepared)) as source:
+            with closing(open_at_rest(prepared)) as source:
                 copy_into(path, source, report)
             prepared.unlink()
             return
@@ -448,7 +460,7 @@ def _set_generation(db: Connection, generation: int) -> None:
     db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
 
 
-def _tables(db: Connection) -> list[str]:
+def _list_tables(db: Connection) -> list[str]:
     """Those that others refer to come first."""
     rows = db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' "
@@ -460,7 +472,7 @@ def _tables(db: Connection) -> list[str]:
 class LockedFolder:
     """A data folder in which no other process writes."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LockedFiles) -> None:
         self._live = live
 
     @property
@@ -470,82 +482,86 @@ class LockedFolder:
 
     def prepare(
         self, stage: Path, backup: Path, safety: Path | None, kept_notes: Sequence[str], at: int
-    ) -> Prepared:
+    ) -> RestorePreview:
         """Make the copies in the stage fit to replace the databases. The restore is unfinished
         from now on.
 
         Decisions since the backup stay: projects that are off, tokens, and notes with these keys.
         """
         live, meta = self._live, stage / META
-        leave_out_lost(meta)
+        drop_lost_projects(meta)
         now = live.databases.get(META)
         if now is not None:
             keep_decisions(now, meta, kept_notes, at, was_empty=live.is_empty)
-        off = switched_off(meta)
-        self._number(stage)
+        off = list_off_projects(meta)
+        self._renumber(stage)
         snapshot.mark_restore(stage, backup, safety)
-        return Prepared(off, decisions_lost=now is None)
+        return RestorePreview(off, decisions_lost=now is None)
 
     def put(self, stage: Path, report: Progress) -> list[str]:
         """Give each database its new content; return the files that cannot be removed yet."""
         live = self._live
-        names = [*(kept.path for kept in _listed(stage)), USER, HISTORY]
+        names = [*(kept.path for kept in _list_stage_projects(stage)), USER, HISTORY]
         gone = [kept.path for kept in live.projects if kept.path not in names]
         for number, name in enumerate(names):
             put_store(live, name, stage / name, lambda _done, _total: None)
             report(number + 1, len(names) + 1)
-        bury(live, gone)
-        put_catalogue(live, stage / META)
+        mark_deleted(live, gone)
+        put_catalog(live, stage / META)
         snapshot.unmark_restores(live.folder)
         report(len(names) + 1, len(names) + 1)
         fold_all(live.folder, [META, *names])
-        return remove(live.folder, gone)
+        return remove_files(live.folder, gone)
 
-    def _number(self, stage: Path) -> None:
+    def _renumber(self, stage: Path) -> None:
         """Brings the copies up to date, and their numbers behind those of what they replace."""
         there = {kept.id: kept for kept in self._live.projects}
         generations: dict[str, int] = {}
-        for kept in _listed(stage):
-            numbers = self._live.numbers(kept.path)
+        for kept in _list_stage_projects(stage):
+            numbers = self._live.get_numbers(kept.path)
             if before := there.get(kept.id):
-                known = Numbers(generation=before.generation)
-                numbers = numbers.beyond(self._live.numbers(before.path)).beyond(known)
+                known = StoreNumbers(generation=before.generation)
+                numbers = numbers.merge_highest(self._live.get_numbers(before.path)).merge_highest(
+                    known
+                )
             archived = kept.status == "archived"
             generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=archived)
         for name in (USER, HISTORY):
             if not (stage / name).exists():
                 create(stage / name, PROJECT)
-            prepare_store(stage / name, self._live.numbers(name))
-        prepare_catalogue(stage / META, generations)
+            prepare_store(stage / name, self._live.get_numbers(name))
+        prepare_catalog(stage / META, generations)
 
 
-def restored_beside(folder: Path, copy: Path, name: str, before: Path | None, at: int) -> Added:
-    generation = prepare_store(copy, Numbers())
-    like = Kept(copy.stem, name, "active", f"projects/{copy.name}", generation, None)
+def restore_project(
+    folder: Path, copy: Path, name: str, before: Path | None, at: int
+) -> RestoredProject:
+    generation = prepare_store(copy, StoreNumbers())
+    like = ProjectFile(copy.stem, name, "active", f"projects/{copy.name}", generation, None)
     return add_project(folder, copy, like, at, before)
 
 
-def found(folder: Path, clock: Clock) -> None:
+def create_missing_files(folder: Path, clock: Clock) -> None:
     """Makes the files that every data folder has, where they are missing."""
-    with usable(folder):
+    with translate_disk_errors(folder):
         for part in ("projects", "archive"):
             make_folder(folder / part)
         if not (folder / META).exists():
-            make_library(folder, clock)
+            create_library(folder, clock)
         for name in (USER, HISTORY):
             if not (folder / name).exists():
-                make_store(folder / name)
+                create_store(folder / name)
 
 
 @contextmanager
-def staged(folder: Path) -> Generator[Path, None, None]:
+def open_stage(folder: Path) -> Generator[Path, None, None]:
     """Where copies are verified; it stays only where a restore was cut short."""
-    with usable(folder):
+    with translate_disk_errors(folder):
         make_folder(folder)
-    with scratch(folder, snapshot.RESTORE_STAGE, snapshot.is_restore_unfinished) as stage:
+    with open_scratch(folder, snapshot.STAGE_PREFIX, snapshot.is_restore_unfinished) as stage:
         yield stage
 
 
-def _listed(stage: Path) -> list[Kept]:
-    with closing(at_rest(stage / META)) as meta:
-        return catalogue(meta)
+def _list_stage_projects(stage: Path) -> list[ProjectFile]:
+    with closing(open_at_rest(stage / META)) as meta:
+        return list_project_files(meta)

@@ -17,16 +17,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.records import Match, Weights, Where
-from everkept.engines.sqlite.commit import newest_change
+from everkept.core.records import Match, RecordFilter, Weights
+from everkept.engines.sqlite.commit import read_newest_change
 from everkept.engines.sqlite.connection import Connection, Rows
-from everkept.engines.sqlite.queries import conditions
-from everkept.engines.sqlite.replication import restocked
-from everkept.engines.sqlite.rows import PARENT_ID, listed
-from everkept.engines.sqlite.word_index import totals
-from everkept.engines.vectors import best
+from everkept.engines.sqlite.queries import build_conditions
+from everkept.engines.sqlite.replication import read_replication_number
+from everkept.engines.sqlite.rows import PARENT_ID, encode_list
+from everkept.engines.sqlite.word_index import read_totals
+from everkept.engines.vectors import select_best
 from everkept.language.spellings import stem
-from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery, to_fts5
+from everkept.language.words import AllOf, AnyOf, WordPhrase, WordQuery, to_fts5
 from everkept.values import Value, field
 
 Keys = NDArray[np.int64]
@@ -34,62 +34,62 @@ RankScores = NDArray[Any]
 # The best keys of a ranking with their scores, best first; among these alone where some are given.
 Rank = Callable[[int, Keys | None], tuple[Keys, RankScores]]
 
-FEW = 5_000  # keys that are looked up before the ranking rather than after it
-SPARE = 32  # keys that are ranked beyond what is wanted, as some may not fit
-FIRST_TRY, SECOND_TRY = 1.25, 1.5  # times the keys that are thought to be needed
-MOST_TRIED = 3_000  # keys that are looked up one by one; all that fit are read as quickly
-KEPT_FILTERS = 4  # whose keys are remembered: the same project is asked about again and again
+MAX_LOOKUP_KEYS = 5_000  # keys that are looked up before the ranking rather than after it
+SPARE_KEYS = 32  # keys that are ranked beyond what is wanted, as some may not fit
+FIRST_TRY_FACTOR, SECOND_TRY_FACTOR = 1.25, 1.5  # times the keys that are thought to be needed
+MAX_TRIED_KEYS = 3_000  # keys that are looked up one by one; all that fit are read as quickly
+MAX_CACHED_FILTERS = 4  # whose keys are remembered: the same project is asked about again and again
 
 
-class Sieve:
+class FilterCache:
     """Filters of one file, and whom they let through as long as nothing changes."""
 
     def __init__(self) -> None:
         self._revision = (-1, -1)
-        self._kept: OrderedDict[Where, Keys] = OrderedDict()
+        self._kept: OrderedDict[RecordFilter, Keys] = OrderedDict()
 
-    def sift(self, db: Connection, where: Where, rank: Rank, limit: int) -> list[Match]:
+    def find_best(self, db: Connection, where: RecordFilter, rank: Rank, limit: int) -> list[Match]:
         """The best records that fit, in few statements."""
-        if (few := _few(db, where)) is not None:
-            return _fitting(db, where, *rank(limit, few))
-        wanted = int(FIRST_TRY * limit) + SPARE
+        if (few := _find_few_keys(db, where)) is not None:
+            return _read_matches(db, where, *rank(limit, few))
+        wanted = int(FIRST_TRY_FACTOR * limit) + SPARE_KEYS
         keys, scores = rank(wanted, None)
-        found = _fitting(db, where, keys, scores)
+        found = _read_matches(db, where, keys, scores)
         if len(found) >= limit or len(keys) < wanted:
             return found[:limit]
-        needed = SECOND_TRY * limit * len(keys) / len(found) if found else MOST_TRIED
-        if needed < MOST_TRIED:
-            wanted = int(needed) + SPARE
+        needed = SECOND_TRY_FACTOR * limit * len(keys) / len(found) if found else MAX_TRIED_KEYS
+        if needed < MAX_TRIED_KEYS:
+            wanted = int(needed) + SPARE_KEYS
             keys, scores = rank(wanted, None)
-            found = _fitting(db, where, keys, scores)
+            found = _read_matches(db, where, keys, scores)
             if len(found) >= limit or len(keys) < wanted:
                 return found[:limit]
-        return _fitting(db, where, *rank(limit, self._every(db, where)))
+        return _read_matches(db, where, *rank(limit, self._read_all_keys(db, where)))
 
-    def _every(self, db: Connection, where: Where) -> Keys:
-        revision = newest_change(db), restocked(db)
+    def _read_all_keys(self, db: Connection, where: RecordFilter) -> Keys:
+        revision = read_newest_change(db), read_replication_number(db)
         if revision != self._revision:
             self._kept.clear()
             self._revision = revision
         keys = self._kept.pop(where, None)
-        self._kept[where] = keys = _all_keys(db, where) if keys is None else keys
-        if len(self._kept) > KEPT_FILTERS:
+        self._kept[where] = keys = _read_keys(db, where) if keys is None else keys
+        if len(self._kept) > MAX_CACHED_FILTERS:
             self._kept.popitem(last=False)
         return keys
 
 
-def _few(db: Connection, where: Where) -> Keys | None:
+def _find_few_keys(db: Connection, where: RecordFilter) -> Keys | None:
     """The keys of all that fit, where an index finds them and they are few."""
     names = (where.ids, where.name_keys, where.parents, where.sessions, where.places)
     is_indexed = where.tags or any(some is not None for some in names)
     if not is_indexed:
         return None
-    keys = _all_keys(db, where, FEW + 1)
-    return keys if len(keys) <= FEW else None
+    keys = _read_keys(db, where, MAX_LOOKUP_KEYS + 1)
+    return keys if len(keys) <= MAX_LOOKUP_KEYS else None
 
 
-def _all_keys(db: Connection, where: Where, limit: int = -1) -> Keys:
-    wanted = conditions(where)
+def _read_keys(db: Connection, where: RecordFilter, limit: int = -1) -> Keys:
+    wanted = build_conditions(where)
     keys = db.execute(
         f"SELECT group_concat(key) FROM (SELECT r.key FROM records r WHERE {wanted.sql} LIMIT ?)",
         (*wanted.bindings, limit),
@@ -97,12 +97,14 @@ def _all_keys(db: Connection, where: Where, limit: int = -1) -> Keys:
     return np.fromstring(keys or "", np.int64, sep=",")
 
 
-def _fitting(db: Connection, where: Where, keys: Keys, scores: RankScores) -> list[Match]:
-    wanted = conditions(where)
+def _read_matches(
+    db: Connection, where: RecordFilter, keys: Keys, scores: RankScores
+) -> list[Match]:
+    wanted = build_conditions(where)
     rows = db.execute(
         f"SELECT r.key, r.id, {PARENT_ID} FROM records r "
         f"WHERE r.key IN (SELECT value FROM json_each(?)) AND {wanted.sql}",
-        (listed(keys.tolist()), *wanted.bindings),
+        (encode_list(keys.tolist()), *wanted.bindings),
     )
     fitting = {row[0]: row for row in rows}
     return [
@@ -112,17 +114,17 @@ def _fitting(db: Connection, where: Where, keys: Keys, scores: RankScores) -> li
     ]
 
 
-COLUMNS = 3  # name, text and context
-MOST_COUNTED = 0xFFFF  # times that a word is in a column; more count as this
+COLUMN_COUNT = 3  # name, text and context
+MAX_COUNT = 0xFFFF  # times that a word is in a column; more count as this
 
-_BITS = 4
-_SMALL = 0xF
+_COUNT_BITS = 4
+_MAX_SMALL_COUNT = 0xF
 
-_PLACES = (
+_SELECT_PLACES = (
     "SELECT group_concat(doc * 4 + CASE col WHEN 'name' THEN 0 WHEN 'text' THEN 1 ELSE 2 END) "
     "FROM word_places WHERE term = ?"
 )
-_COUNTED = "SELECT rowid, occurrences(words) FROM words WHERE words MATCH ? AND "
+_SELECT_COUNTS = "SELECT rowid, occurrences(words) FROM words WHERE words MATCH ? AND "
 
 
 class Doclist(Value):
@@ -131,27 +133,27 @@ class Doclist(Value):
     keys: NDArray[np.int32]
     counts: NDArray[Any]  # a row for each column
 
-    def times(self, weights: Weights) -> NDArray[np.float64]:
+    def weigh_counts(self, weights: Weights) -> NDArray[np.float64]:
         """How often each row has it, a hit in each column counting as much as is said."""
         name, text, context = self.counts
         times = weights.text * text + weights.context * context
         return times + weights.name * name if name.any() else times
 
-    def up_to(self, key: int) -> "Doclist":
+    def truncate(self, key: int) -> "Doclist":
         end = int(np.searchsorted(self.keys, key, "right"))
         return Doclist(self.keys[:end], self.counts[:, :end])
 
-    def without(self, keys: Collection[int]) -> "Doclist":
+    def exclude(self, keys: Collection[int]) -> "Doclist":
         unwanted = np.fromiter(sorted(keys), np.int32, len(keys))
         is_kept = ~_is_in(self.keys, unwanted)
         return Doclist(self.keys[is_kept], self.counts[:, is_kept])
 
-    def among(self, keys: NDArray[np.int32]) -> "Doclist":
+    def select(self, keys: NDArray[np.int32]) -> "Doclist":
         """What it has of these keys, which stand in order."""
         keys = keys[_is_in(keys, self.keys)]
         return Doclist(keys, self.counts[:, np.searchsorted(self.keys, keys)])
 
-    def joined(self, other: "Doclist") -> "Doclist":
+    def join(self, other: "Doclist") -> "Doclist":
         """With another that has none of the same keys."""
         if not len(other.keys):
             return self
@@ -171,8 +173,8 @@ class PackedDoclist:
         self._steps = steps.astype(np.min_scalar_type(int(steps.max(initial=0))))
         name, text, context = doclist.counts
         # Nearly always: no name has the word, and no text has it often.
-        is_small = not name.any() and doclist.counts.max(initial=0) <= _SMALL
-        self._counts = text | context << _BITS if is_small else doclist.counts
+        is_small = not name.any() and doclist.counts.max(initial=0) <= _MAX_SMALL_COUNT
+        self._counts = text | context << _COUNT_BITS if is_small else doclist.counts
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -181,49 +183,51 @@ class PackedDoclist:
     def nbytes(self) -> int:
         return self._steps.nbytes + self._counts.nbytes
 
-    def unpacked(self) -> Doclist:
+    def unpack(self) -> Doclist:
         keys = np.cumsum(self._steps, dtype=np.int32)
         if self._counts.ndim > 1:
             return Doclist(keys, self._counts)
-        text, context = self._counts & _SMALL, self._counts >> _BITS
+        text, context = self._counts & _MAX_SMALL_COUNT, self._counts >> _COUNT_BITS
         return Doclist(keys, np.stack([np.zeros_like(text), text, context]))
 
 
 def read_term(db: Connection, term: str) -> Doclist:
     """All rows that have a word, which the index calls `term`."""
     # From a list of numbers, in their order, each of them four times the row and the column.
-    places = np.fromstring(db.execute(_PLACES, (term,)).get or "", np.int64, sep=",")
+    places = np.fromstring(db.execute(_SELECT_PLACES, (term,)).get or "", np.int64, sep=",")
     starts = np.flatnonzero(np.diff(places, prepend=-1))
-    times = np.minimum(np.diff(starts, append=len(places)), MOST_COUNTED)
+    times = np.minimum(np.diff(starts, append=len(places)), MAX_COUNT)
     rows, columns = places[starts] >> 2, places[starts] & 3
     is_first = np.diff(rows, prepend=-1) != 0
-    counts = np.zeros((COLUMNS, int(is_first.sum())), _dtype(times))
+    counts = np.zeros((COLUMN_COUNT, int(is_first.sum())), _choose_dtype(times))
     counts[columns, np.cumsum(is_first) - 1] = times
     return Doclist(rows[is_first].astype(np.int32), counts)
 
 
-def read_after(db: Connection, phrase: Phrase, key: int) -> Doclist:
+def read_after(db: Connection, phrase: WordPhrase, key: int) -> Doclist:
     """Those of its rows that come after this one."""
-    return _counted(db.execute(f"{_COUNTED} rowid > ?", (to_fts5(phrase), key)))
+    return _decode_counts(db.execute(f"{_SELECT_COUNTS} rowid > ?", (to_fts5(phrase), key)))
 
 
-def read_these(db: Connection, phrase: Phrase, keys: Collection[int]) -> Doclist:
+def read_rows(db: Connection, phrase: WordPhrase, keys: Collection[int]) -> Doclist:
     """Those of these rows that have it."""
     wanted = "rowid IN (SELECT value FROM json_each(?)) ORDER BY rowid"
-    return _counted(db.execute(_COUNTED + wanted, (to_fts5(phrase), listed(sorted(keys)))))
+    return _decode_counts(
+        db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), encode_list(sorted(keys))))
+    )
 
 
-def read_between(db: Connection, phrase: Phrase, first: int, last: int) -> Doclist:
+def read_between(db: Connection, phrase: WordPhrase, first: int, last: int) -> Doclist:
     """Those of its rows that lie between these two, both included."""
     wanted = "rowid BETWEEN ? AND ?"
-    return _counted(db.execute(_COUNTED + wanted, (to_fts5(phrase), first, last)))
+    return _decode_counts(db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), first, last)))
 
 
-def rows_of_term(db: Connection, term: str) -> int:
+def count_term_rows(db: Connection, term: str) -> int:
     return db.execute("SELECT doc FROM word_counts WHERE term = ?", (term,)).get or 0
 
 
-def common_keys(doclists: Sequence[Doclist]) -> NDArray[np.int32]:
+def find_common_keys(doclists: Sequence[Doclist]) -> NDArray[np.int32]:
     """Of the rows that are in all of them."""
     first, *others = sorted(doclists, key=lambda each: len(each.keys))
     keys = first.keys
@@ -240,37 +244,39 @@ def _is_in(keys: NDArray[np.int32], others: NDArray[np.int32]) -> NDArray[np.boo
     return others[places] == keys
 
 
-def _counted(found: Rows) -> Doclist:
+def _decode_counts(found: Rows) -> Doclist:
     rows = found.fetchall()
     packed = np.array(rows, np.int64).reshape(-1, 2)
-    times = np.stack([packed[:, 1] >> shift & MOST_COUNTED for shift in (32, 16, 0)])
-    return Doclist(packed[:, 0].astype(np.int32), times.astype(_dtype(times)))
+    times = np.stack([packed[:, 1] >> shift & MAX_COUNT for shift in (32, 16, 0)])
+    return Doclist(packed[:, 0].astype(np.int32), times.astype(_choose_dtype(times)))
 
 
-def _dtype(times: NDArray[Any]) -> type[np.unsignedinteger[Any]]:
+def _choose_dtype(times: NDArray[Any]) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if times.max(initial=0) <= np.iinfo(np.uint8).max else np.uint16
 
 
-KEPT_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
-KEPT_BYTES = 128_000_000  # some three for each row that has a word
-NEAR_END = 10_000  # keys; what changes among the newest of them is read anew with what is new
+MIN_CACHED_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
+MAX_CACHED_BYTES = 128_000_000  # some three for each row that has a word
+RECENT_KEYS = 10_000  # keys; what changes among the newest of them is read anew with what is new
 # Rows of an array that are read anew in the time in which one single row is looked up.
-QUICKER = 300
+ROWS_PER_LOOKUP = 300
 
 # As in FTS5's bm25().
 _K1, _B = 1.2, 0.75
-_LEAST_IDF = 1e-6
+_MIN_IDF = 1e-6
 
-_CHANGED = (
+_SELECT_CHANGED = (
     "SELECT item FROM edits WHERE change > ?1 AND subject = 'record' AND item <= ?2 UNION "
     "SELECT value FROM changes, json_each(changes.reindexed) WHERE seq > ?1 AND value <= ?2"
 )
-_SIZES = "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words_docsize WHERE "
+_SELECT_SIZES = (
+    "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words_docsize WHERE "
+)
 
 Scores = NDArray[np.float64]
 
 
-class _Kept(Value, frozen=False):
+class _CachedDoclist(Value, frozen=False):
     """A word's array: right for all rows up to one, but for those that have changed since."""
 
     packed: PackedDoclist
@@ -281,141 +287,143 @@ class _Kept(Value, frozen=False):
 class Postings:
     """The arrays of one file. A question first follows what anyone has changed since the last."""
 
-    def __init__(self, sieve: Sieve) -> None:
+    def __init__(self, sieve: FilterCache) -> None:
         self._sieve = sieve
         self._seen = -1  # the last change that was followed
         self._restocked: int = -1  # as it was then
         self._newest = 0  # the largest key
         self._lengths = np.zeros(0, np.uint32)  # the words of each row, by its key
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedDoclist] = OrderedDict()
         self._kept_bytes = 0
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
 
     def match(
-        self, db: Connection, words: AnyOf, where: Where, weights: Weights, limit: int
+        self, db: Connection, words: AnyOf, where: RecordFilter, weights: Weights, limit: int
     ) -> list[Match]:
         with self._lock:
-            self._follow(db)
-            is_found, scores = self._scored(db, words, weights)
+            self._catch_up(db)
+            is_found, scores = self._compute_scores(db, words, weights)
         found = np.flatnonzero(is_found)
 
         def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
             keys = found if among is None else among[is_found[among]]
-            return best(keys, scores[keys], limit)
+            return select_best(keys, scores[keys], limit)
 
-        return self._sieve.sift(db, where, rank, limit)
+        return self._sieve.find_best(db, where, rank, limit)
 
-    def frequencies(self, db: Connection, words: Sequence[str]) -> dict[str, float]:
+    def measure_words(self, db: Connection, words: Sequence[str]) -> dict[str, float]:
         with self._lock:
-            self._follow(db)
-            rows = max(totals(db)[0], 1)
-            return {word: self._rows_of(db, word) / rows for word in words}
+            self._catch_up(db)
+            rows = max(read_totals(db)[0], 1)
+            return {word: self._count_rows(db, word) / rows for word in words}
 
-    def _rows_of(self, db: Connection, word: str) -> int:
+    def _count_rows(self, db: Connection, word: str) -> int:
         term = stem(word)
         if term in self._kept:
-            return len(self._doclist(db, Phrase((word,))).keys)
-        return rows_of_term(db, term)
+            return len(self._read_doclist(db, WordPhrase((word,))).keys)
+        return count_term_rows(db, term)
 
-    def _scored(
+    def _compute_scores(
         self, db: Connection, words: AnyOf, weights: Weights
     ) -> tuple[NDArray[np.bool], Scores]:
         """Who has one of the words, and the sum of what these count there, both by key."""
-        rows, *column_words = totals(db)
+        rows, *column_words = read_totals(db)
         scale = rows / max(sum(column_words), 1)
         keys: list[NDArray[Any]] = [np.zeros(0, np.int32)]
         shares: list[Scores] = [np.zeros(0)]
-        for part in _alternatives(words):
-            counted = self._counted(db, part)
+        for part in _split_alternatives(words):
+            counted = self._read_counts(db, part)
             if counted is None:
-                having_it, found = _asked(db, part, weights)
+                having_it, found = _query_fts5(db, part, weights)
                 keys.append(having_it)
                 shares.append(found)
                 continue
             for doclist, having in counted:
                 relative = self._lengths[doclist.keys] * scale
                 keys.append(doclist.keys)
-                shares.append(_shares(doclist.times(weights), relative, having, rows))
+                shares.append(
+                    _compute_shares(doclist.weigh_counts(weights), relative, having, rows)
+                )
         every = np.concatenate(keys)
         is_found = np.zeros(len(self._lengths), np.bool)
         is_found[every] = True
         sums = np.bincount(every, np.concatenate(shares), len(self._lengths))
         return is_found, cast(Scores, sums)
 
-    def _counted(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
+    def _read_counts(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
         """Rows that fit with how often they have a word, and how many have it; None: ask FTS5."""
-        words = _plain_words(part)
+        words = _list_plain_words(part)
         if len(words) == 1:
-            doclist = self._doclist(db, words[0])
+            doclist = self._read_doclist(db, words[0])
             return [(doclist, len(doclist.keys))]
         # To read the arrays of all words for this alone would take longer than FTS5 does.
-        has_arrays = words and all(_term(word) in self._kept for word in words)
-        doclists = [self._doclist(db, word) for word in words] if has_arrays else []
-        keys = common_keys(doclists) if doclists else None
+        has_arrays = words and all(_get_term(word) in self._kept for word in words)
+        doclists = [self._read_doclist(db, word) for word in words] if has_arrays else []
+        keys = find_common_keys(doclists) if doclists else None
         if keys is not None and not len(keys):
             return []
-        if words and isinstance(part, Phrase):
+        if words and isinstance(part, WordPhrase):
             within = (0, self._newest) if keys is None else (int(keys[0]), int(keys[-1]))
             found = read_between(db, part, *within)
             return [(found, len(found.keys))]
         if keys is None:
             return None
-        return [(doclist.among(keys), len(doclist.keys)) for doclist in doclists]
+        return [(doclist.select(keys), len(doclist.keys)) for doclist in doclists]
 
-    def _doclist(self, db: Connection, word: Phrase) -> Doclist:
+    def _read_doclist(self, db: Connection, word: WordPhrase) -> Doclist:
         """All rows that have a word now."""
-        term = _term(word)
+        term = _get_term(word)
         kept = self._kept.pop(term, None)
         if kept is not None:
             self._kept_bytes -= kept.packed.nbytes
         if kept is None or self._is_outdated(kept):
             doclist = read_term(db, term)
         elif kept.up_to == self._newest and not kept.changed:
-            self._keep(term, kept)
-            return kept.packed.unpacked()
+            self._cache(term, kept)
+            return kept.packed.unpack()
         else:
-            doclist = self._updated(db, word, kept)
-        if len(doclist.keys) >= KEPT_ROWS:
-            self._keep(term, _Kept(PackedDoclist(doclist), self._newest))
+            doclist = self._update_doclist(db, word, kept)
+        if len(doclist.keys) >= MIN_CACHED_ROWS:
+            self._cache(term, _CachedDoclist(PackedDoclist(doclist), self._newest))
         return doclist
 
-    def _keep(self, term: str, kept: _Kept) -> None:
+    def _cache(self, term: str, kept: _CachedDoclist) -> None:
         self._kept[term] = kept
         self._kept_bytes += kept.packed.nbytes
-        while self._kept_bytes > KEPT_BYTES:
+        while self._kept_bytes > MAX_CACHED_BYTES:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= oldest.packed.nbytes
 
-    def _is_outdated(self, kept: _Kept) -> bool:
+    def _is_outdated(self, kept: _CachedDoclist) -> bool:
         """Whether all of it is read sooner than what has changed."""
         is_mostly_new = self._newest - kept.up_to > kept.up_to // 8
-        return is_mostly_new or len(kept.changed) * QUICKER > len(kept.packed)
+        return is_mostly_new or len(kept.changed) * ROWS_PER_LOOKUP > len(kept.packed)
 
-    def _updated(self, db: Connection, word: Phrase, kept: _Kept) -> Doclist:
-        doclist = kept.packed.unpacked().up_to(kept.up_to)
+    def _update_doclist(self, db: Connection, word: WordPhrase, kept: _CachedDoclist) -> Doclist:
+        doclist = kept.packed.unpack().truncate(kept.up_to)
         changed = {key for key in kept.changed if key <= kept.up_to}
         if changed:
-            doclist = doclist.without(changed).joined(read_these(db, word, changed))
+            doclist = doclist.exclude(changed).join(read_rows(db, word, changed))
         if kept.up_to < self._newest:
-            doclist = doclist.joined(read_after(db, word, kept.up_to))
+            doclist = doclist.join(read_after(db, word, kept.up_to))
         return doclist
 
-    def _follow(self, db: Connection) -> None:
-        newest, number = newest_change(db), restocked(db)
+    def _catch_up(self, db: Connection) -> None:
+        newest, number = read_newest_change(db), read_replication_number(db)
         if (newest, number) == (self._seen, self._restocked):
             return
-        if number != self._restocked or self._is_beyond_following(db, newest):
-            self._forget()
-            self._measure(db, "1")
+        if number != self._restocked or self._should_read_again(db, newest):
+            self._clear()
+            self._read_lengths(db, "1")
         else:
-            changed = {row[0] for row in db.execute(_CHANGED, (self._seen, self._newest))}
-            self._note(changed)
-            self._measure(db, "id IN (SELECT value FROM json_each(?))", listed(changed))
-            self._measure(db, "id > ?", self._newest)
+            changed = {row[0] for row in db.execute(_SELECT_CHANGED, (self._seen, self._newest))}
+            self._note_changed(changed)
+            self._read_lengths(db, "id IN (SELECT value FROM json_each(?))", encode_list(changed))
+            self._read_lengths(db, "id > ?", self._newest)
         self._seen, self._restocked = newest, number
 
-    def _is_beyond_following(self, db: Connection, newest: int) -> bool:
+    def _should_read_again(self, db: Connection, newest: int) -> bool:
         """What a purge removed is named nowhere, and its keys may be others' by now."""
         return (
             not 0 <= self._seen <= newest
@@ -425,23 +433,23 @@ class Postings:
             > 0
         )
 
-    def _note(self, changed: set[int]) -> None:
+    def _note_changed(self, changed: set[int]) -> None:
         """Leaves what has changed to whoever needs a word the next time."""
-        recent = self._newest - NEAR_END
+        recent = self._newest - RECENT_KEYS
         end = min((key for key in changed if key > recent), default=self._newest + 1) - 1
         far = {key for key in changed if key <= recent}
         for kept in self._kept.values():
             kept.changed |= far
             kept.up_to = min(kept.up_to, end)
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._kept.clear()
         self._kept_bytes = 0
         self._newest = 0
         self._lengths = np.zeros(0, np.uint32)
 
-    def _measure(self, db: Connection, which: str, *bindings: Any) -> None:
-        ids, sizes = db.execute(_SIZES + which, bindings).get
+    def _read_lengths(self, db: Connection, which: str, *bindings: Any) -> None:
+        ids, sizes = db.execute(_SELECT_SIZES + which, bindings).get
         if ids is None:
             return
         keys = np.fromstring(ids, np.int64, sep=",")
@@ -451,36 +459,38 @@ class Postings:
             # And for some more, so that not each new record copies all.
             room = missing + len(self._lengths) // 16
             self._lengths = np.concatenate([self._lengths, np.zeros(room, np.uint32)])
-        self._lengths[keys] = _numbers(sizes).reshape(-1, COLUMNS).sum(axis=1)
+        self._lengths[keys] = _decode_varints(sizes).reshape(-1, COLUMN_COUNT).sum(axis=1)
 
 
-def _alternatives(words: WordQuery) -> Iterator[WordQuery]:
+def _split_alternatives(words: WordQuery) -> Iterator[WordQuery]:
     """The parts of which any will do: their scores add up, however they are grouped."""
     if isinstance(words, AnyOf):
         for part in words.parts:
-            yield from _alternatives(part)
+            yield from _split_alternatives(part)
     else:
         yield words
 
 
-def _term(word: Phrase) -> str:
+def _get_term(word: WordPhrase) -> str:
     """What the index calls a single word."""
     return stem(word.words[0])
 
 
-def _plain_words(part: WordQuery) -> list[Phrase]:
+def _list_plain_words(part: WordQuery) -> list[WordPhrase]:
     """The words that a row must have, in a row or anyhow; none where arrays cannot tell."""
     if isinstance(part, AllOf):
-        nested = [_plain_words(each) if isinstance(each, Phrase) else [] for each in part.parts]
+        nested = [
+            _list_plain_words(each) if isinstance(each, WordPhrase) else [] for each in part.parts
+        ]
         return [words[0] for words in nested] if all(len(words) == 1 for words in nested) else []
-    if not isinstance(part, Phrase) or part.prefix:
+    if not isinstance(part, WordPhrase) or part.prefix:
         return []
     # Half a character is what only FTS5 can ask for.
     is_whole = all("\ufffd" not in stem(word) for word in part.words)
-    return [Phrase((word,)) for word in part.words] if is_whole else []
+    return [WordPhrase((word,)) for word in part.words] if is_whole else []
 
 
-def _asked(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Scores]:
+def _query_fts5(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Scores]:
     """What FTS5 says of a beginning, or of words that are not wanted."""
     found = db.execute(
         "SELECT rowid, -bm25(words, ?, ?, ?) FROM words WHERE words MATCH ?",
@@ -490,13 +500,13 @@ def _asked(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Sco
     return keys, np.fromiter((row[1] for row in found), np.float64, len(found))
 
 
-def _shares(times: NDArray[Any], relative: NDArray[Any], having: int, rows: int) -> Scores:
+def _compute_shares(times: NDArray[Any], relative: NDArray[Any], having: int, rows: int) -> Scores:
     """What a word counts in rows that have it so many times; a length of 1 is the average."""
-    idf = max(log((rows - having + 0.5) / (having + 0.5)), _LEAST_IDF)
+    idf = max(log((rows - having + 0.5) / (having + 0.5)), _MIN_IDF)
     return idf * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * relative))
 
 
-def _numbers(packed: bytes) -> NDArray[np.uint32]:
+def _decode_varints(packed: bytes) -> NDArray[np.uint32]:
     """As SQLite packs them: seven bits a byte, the highest first."""
     data = np.frombuffer(packed, np.uint8)
     ends = np.flatnonzero(data < 0x80)

@@ -26,24 +26,30 @@ from uuid import uuid4
 import apsw
 
 from everkept.core import disk
-from everkept.core.care import Facts, Owner, Progress, Unfinished, Unsettled
+from everkept.core.care import (
+    DatabaseFacts,
+    OwningProject,
+    Progress,
+    UnfinishedOperation,
+    UnfinishedRestore,
+)
 from everkept.core.disk import create, replace
 from everkept.core.locks import FileLock
 from everkept.core.projects import Status
-from everkept.core.sessions import is_home
+from everkept.core.sessions import is_private_name
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
     check_version,
-    transaction,
-    translated,
-    usable,
+    open_transaction,
+    translate_disk_errors,
+    translate_errors,
 )
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.errors import EverkeptError, StoreDamaged
 from everkept.values import Value, field
 
-RESTORE_STAGE = "restoring-"  # begins the name of the folder that copies are verified in
+STAGE_PREFIX = "restoring-"  # begins the name of the folder that copies are verified in
 RESTORE_MARKER = (
     "about.json"  # in it from the first change on: what is restored, and the safety copy
 )
@@ -57,7 +63,7 @@ def mark_restore(stage: Path, backup: Path, safety: Path | None) -> None:
 
 def unmark_restores(folder: Path) -> None:
     """Also of those that were cut short before; nobody else restores meanwhile."""
-    for about in folder.glob(f"{RESTORE_STAGE}*/{RESTORE_MARKER}"):
+    for about in folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"):
         about.unlink()
         shutil.rmtree(about.parent, ignore_errors=True)
 
@@ -66,39 +72,39 @@ def is_restore_unfinished(stage: Path) -> bool:
     return (stage / RESTORE_MARKER).exists()
 
 
-def find_unfinished_restore(folder: Path) -> Unfinished | None:
+def find_unfinished_restore(folder: Path) -> UnfinishedRestore | None:
     """The newest; None where every restore has come to its end."""
     found = sorted(
-        folder.glob(f"{RESTORE_STAGE}*/{RESTORE_MARKER}"), key=lambda about: about.stat().st_mtime
+        folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"), key=lambda about: about.stat().st_mtime
     )
     if not found:
         return None
     try:
         told = json.loads(found[-1].read_text("utf-8"))
-        return Unfinished(folder, str(told["backup"]), told["safety"])
+        return UnfinishedRestore(folder, str(told["backup"]), told["safety"])
     except (OSError, ValueError, KeyError, TypeError):
-        return Unfinished(folder, "FILE", None)
+        return UnfinishedRestore(folder, "FILE", None)
 
 
-_ORDINARY = (
+_SELECT_TABLES = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' "
     "AND name NOT LIKE 'sqlite#_%' ESCAPE '#' AND name NOT LIKE 'words#_%' ESCAPE '#' ORDER BY name"
 )
 
 
-def schema_of(name: str) -> Schema:
+def get_schema(name: str) -> Schema:
     """The kind of database that has this name in a data folder."""
     return LIBRARY if Path(name).name == "_meta.db" else PROJECT
 
 
-def at_rest(path: Path) -> Connection:
+def open_at_rest(path: Path) -> Connection:
     """Opens a file that nobody else uses; nothing is made beside it."""
     uri = f"{path.resolve().as_uri()}?immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return cast(Connection, apsw.Connection(uri, flags=flags))
 
 
-def in_use(path: Path) -> Connection:
+def open_in_use(path: Path) -> Connection:
     """Opens a file that others may use, as it is: it is neither made nor brought up to date.
 
     Closing it leaves the files in the folder as they were found.
@@ -116,7 +122,7 @@ def in_use(path: Path) -> Connection:
         # A write-ahead log cannot be shared from a folder nobody may write to.
         if log.exists():
             raise
-        return at_rest(path)
+        return open_at_rest(path)
     except BaseException:
         connection.close()
         raise
@@ -134,28 +140,28 @@ def check_kind(db: Connection, path: Path, schema: Schema, title: str) -> None:
     check_version(db, path, schema, title)
 
 
-def facts_of(db: Connection) -> Facts:
-    tables = [name for (name,) in db.execute(_ORDINARY)]
+def read_facts(db: Connection) -> DatabaseFacts:
+    tables = [name for (name,) in db.execute(_SELECT_TABLES)]
     rows = {name: int(db.execute(f'SELECT count(*) FROM "{name}"').get) for name in tables}
     newest = db.execute("SELECT coalesce(max(seq), 0) FROM changes").get if "changes" in rows else 0
-    return Facts(int(db.pragma("user_version")), int(newest), rows)
+    return DatabaseFacts(int(db.pragma("user_version")), int(newest), rows)
 
 
-def sound_facts(copy: Path, title: str) -> Facts:
+def read_verified_facts(copy: Path, title: str) -> DatabaseFacts:
     """What a copy holds. Raises StoreDamaged where a check of all of it finds something."""
-    schema = schema_of(title)
-    with translated(copy, schema, title=title), closing(at_rest(copy)) as db:
+    schema = get_schema(title)
+    with translate_errors(copy, schema, title=title), closing(open_at_rest(copy)) as db:
         check_kind(db, copy, schema, title)
-        found = page_faults(db) if schema is LIBRARY else faults(db)
+        found = find_page_faults(db) if schema is LIBRARY else find_faults(db)
         if found:
             raise StoreDamaged(f"{title} is damaged ({found[0]}).", hint=schema.when_damaged)
-        return facts_of(db)
+        return read_facts(db)
 
 
-def faults(db: Connection, *, full: bool = True) -> list[str]:
+def find_faults(db: Connection, *, full: bool = True) -> list[str]:
     """What is wrong with a project's database; without `full`, indexes are not compared."""
-    found = page_faults(db, full=full)
-    unindexed, stale = index_faults(db)
+    found = find_page_faults(db, full=full)
+    unindexed, stale = count_index_faults(db)
     if unindexed:
         found.append(f"{unindexed} records are not in the word index")
     if stale:
@@ -163,7 +169,7 @@ def faults(db: Connection, *, full: bool = True) -> list[str]:
     return found
 
 
-def page_faults(db: Connection, *, full: bool = True) -> list[str]:
+def find_page_faults(db: Connection, *, full: bool = True) -> list[str]:
     # The check itself does not notice that another connection has merged the word index since this
     # one last read it, and would call it damaged; a query does notice. A library has no such index.
     with suppress(apsw.SQLError, apsw.CorruptError):
@@ -175,7 +181,7 @@ def page_faults(db: Connection, *, full: bool = True) -> list[str]:
     ]
 
 
-def index_faults(db: Connection) -> tuple[int, int]:
+def count_index_faults(db: Connection) -> tuple[int, int]:
     """How many live records the word index lacks, and how many of its entries have no record."""
     unindexed = db.execute(
         "SELECT count(*) FROM records r LEFT JOIN words_docsize d ON d.id = r.key "
@@ -189,13 +195,13 @@ def index_faults(db: Connection) -> tuple[int, int]:
 
 
 @contextmanager
-def looked_at(
+def open_checked(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None
 ) -> Generator[Connection, None, None]:
     """Raises StoreDamaged for what is no database of ours, and StoreTooNew."""
     named = title or path.name
     try:
-        with translated(path, schema, title=title), closing(in_use(path)) as db:
+        with translate_errors(path, schema, title=title), closing(open_in_use(path)) as db:
             check_kind(db, path, schema, named)
             yield db
     except apsw.SQLError as error:  # such as a table that is not there
@@ -207,16 +213,16 @@ def looked_at(
 
 
 META, USER, HISTORY = "_meta.db", "user.db", "history.db"
-PAGES = 2_048  # of 4 KB that a step copies; between two steps a person can interrupt
-MANY_FILES = 16_384  # that this process may have open: three for each project
+STEP_PAGES = 2_048  # of 4 KB that a step copies; between two steps a person can interrupt
+MAX_OPEN_FILES = 16_384  # that this process may have open: three for each project
 
 
-def shown_project(name: str) -> str:
+def format_project(name: str) -> str:
     """A project by its name; what is an account's alone is not told of further."""
-    return "what an account keeps for itself" if is_home(name) else f'project "{name}"'
+    return "what an account keeps for itself" if is_private_name(name) else f'project "{name}"'
 
 
-class Kept(Value):
+class ProjectFile(Value):
     """A project as the catalogue has it; `path` is that of its file inside the data folder."""
 
     id: str
@@ -228,38 +234,38 @@ class Kept(Value):
 
     @property
     def title(self) -> str:
-        return f"The file of {self.shown}"
+        return f"The file of {self.label}"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """What people know it by."""
-        return shown_project(self.name)
+        return format_project(self.name)
 
 
-class Moment(Value, frozen=False):
+class FolderSnapshot(Value, frozen=False):
     """Read transactions by the path of each file, and what is wrong with those that have none."""
 
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])
     damaged: dict[str, EverkeptError] = field(default_factory=dict[str, EverkeptError])
-    projects: list[Kept] = field(default_factory=list[Kept])
+    projects: list[ProjectFile] = field(default_factory=list[ProjectFile])
 
     @property
-    def owners(self) -> dict[str, Owner]:
+    def owners(self) -> dict[str, OwningProject]:
         """The project of each database, by the database's name."""
-        return owners_in(self.projects)
+        return get_owners(self.projects)
 
     def copy(self, name: str, target: Path, report: Progress) -> None:
         copy_to(self.databases[name], target, report)
 
 
-def owners_in(projects: Iterable[Kept]) -> dict[str, Owner]:
-    return {kept.path: Owner(kept.name, kept.status) for kept in projects}
+def get_owners(projects: Iterable[ProjectFile]) -> dict[str, OwningProject]:
+    return {kept.path: OwningProject(kept.name, kept.status) for kept in projects}
 
 
 @contextmanager
-def held(
+def open_snapshot(
     folder: Path, *, lenient: bool = False, is_locked: bool = False
-) -> Generator[Moment, None, None]:
+) -> Generator[FolderSnapshot, None, None]:
     """All databases of the folder at one moment, for as long as the block takes.
 
     A file that cannot be read is an error; with `lenient` it is listed as damaged. Whoever has
@@ -267,31 +273,31 @@ def held(
     """
     allow_many_files()
     with ExitStack() as stack:
-        moment = Moment()
+        moment = FolderSnapshot()
         with ExitStack() as locks:
             had_user = (folder / USER).exists()
             for name in () if is_locked else (META, USER):
                 _lock(locks, folder / name, lenient=lenient)
-            _hold(stack, moment, folder, META, META, lenient=lenient)
-            _list(moment, folder / META, lenient=lenient)
-            for name, title in _others(folder, moment):
-                _hold(stack, moment, folder, name, title, lenient=lenient)
+            _add_database(stack, moment, folder, META, META, lenient=lenient)
+            _add_projects(moment, folder / META, lenient=lenient)
+            for name, title in _list_others(folder, moment):
+                _add_database(stack, moment, folder, name, title, lenient=lenient)
             if (folder / USER).exists() and not had_user:
-                raise Unsettled(f"{USER} was made just now.", hint="Try again.")
+                raise UnfinishedOperation(f"{USER} was made just now.", hint="Try again.")
         yield moment
 
 
-def catalogue(meta: Connection) -> list[Kept]:
+def list_project_files(meta: Connection) -> list[ProjectFile]:
     rows = meta.execute(
         "SELECT id, name, status, db_path, generation, transition FROM projects ORDER BY name"
     )
-    return [Kept(*row) for row in rows]
+    return [ProjectFile(*row) for row in rows]
 
 
 def copy_to(source: Connection, path: Path, report: Progress) -> None:
     """A new file with the same pages, readable by its owner alone."""
     disk.create(path, is_synced=False)
-    with translated(path), closing(_written(path)) as target:
+    with translate_errors(path), closing(_open_writable(path)) as target:
         # A copy that a crash cuts short is of no use to anybody: nothing has to be waited for.
         for pragma in ("journal_mode=OFF", "synchronous=OFF"):
             target.execute(f"PRAGMA {pragma}").fetchall()
@@ -303,7 +309,7 @@ def copy_into(live: Path, source: Connection, report: Progress) -> None:
 
     They see it as they would see any commit; a crash leaves the old one.
     """
-    with translated(live, schema_of(live.name)), closing(_written(live)) as target:
+    with translate_errors(live, get_schema(live.name)), closing(_open_writable(live)) as target:
         target.set_busy_handler(BusyHandler())
         target.execute("PRAGMA synchronous=FULL").fetchall()
         _copy_pages(source, target, report)
@@ -316,7 +322,7 @@ def allow_many_files() -> None:
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -324,11 +330,11 @@ def allow_many_files() -> None:
 def _copy_pages(source: Connection, target: Connection, report: Progress) -> None:
     with cast(Any, target).backup("main", source, "main") as copying:
         while not copying.done:
-            copying.step(PAGES)
+            copying.step(STEP_PAGES)
             report(copying.page_count - copying.remaining, copying.page_count)
 
 
-def _written(path: Path) -> Connection:
+def _open_writable(path: Path) -> Connection:
     return cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
 
 
@@ -337,22 +343,22 @@ def _lock(locks: ExitStack, path: Path, *, lenient: bool) -> None:
     if not path.exists() or not os.access(path.parent, os.W_OK):
         return
     try:
-        with translated(path, schema_of(path.name)):
-            connection = locks.enter_context(closing(in_use(path)))
-            locks.enter_context(transaction(connection))
+        with translate_errors(path, get_schema(path.name)):
+            connection = locks.enter_context(closing(open_in_use(path)))
+            locks.enter_context(open_transaction(connection))
     except EverkeptError:
         if not lenient:
             raise
 
 
-def _hold(
-    stack: ExitStack, moment: Moment, folder: Path, name: str, title: str, *, lenient: bool
+def _add_database(
+    stack: ExitStack, moment: FolderSnapshot, folder: Path, name: str, title: str, *, lenient: bool
 ) -> None:
-    path, schema = folder / name, schema_of(name)
+    path, schema = folder / name, get_schema(name)
     try:
         _refuse_if_gone(path, title)
-        with translated(path, schema, title=title):
-            connection = stack.enter_context(closing(in_use(path)))
+        with translate_errors(path, schema, title=title):
+            connection = stack.enter_context(closing(open_in_use(path)))
             connection.execute("BEGIN")
             check_kind(connection, path, schema, title)
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -363,12 +369,12 @@ def _hold(
         moment.damaged[name] = error
 
 
-def _list(moment: Moment, path: Path, *, lenient: bool) -> None:
+def _add_projects(moment: FolderSnapshot, path: Path, *, lenient: bool) -> None:
     if META not in moment.databases:
         return
     try:
-        with translated(path, LIBRARY):
-            moment.projects = catalogue(moment.databases[META])
+        with translate_errors(path, LIBRARY):
+            moment.projects = list_project_files(moment.databases[META])
     except EverkeptError as error:
         if not lenient:
             raise
@@ -386,46 +392,48 @@ def _refuse_if_gone(path: Path, title: str) -> None:
         )
 
 
-def _others(folder: Path, moment: Moment) -> list[tuple[str, str]]:
+def _list_others(folder: Path, moment: FolderSnapshot) -> list[tuple[str, str]]:
     """What there is beside `_meta.db`: the projects that it names, else all that are found."""
     owned = [(name, name) for name in (USER, HISTORY) if (folder / name).exists()]
     if META in moment.databases:
         return owned + [(project.path, project.title) for project in moment.projects]
-    return owned + [(name, name) for name in project_files(folder)]
+    return owned + [(name, name) for name in list_project_paths(folder)]
 
 
-def project_files(folder: Path) -> list[str]:
+def list_project_paths(folder: Path) -> list[str]:
     """The files of projects that lie in the folder, whether or not the catalogue names them."""
     found = [path for part in ("projects", "archive") for path in (folder / part).glob("*.db")]
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def _refuse_moves(projects: list[Kept]) -> None:
+def _refuse_moves(projects: list[ProjectFile]) -> None:
     for project in projects:
         if project.transition is not None:
-            raise Unsettled(f'Project "{project.name}" is being moved just now.', hint="Try again.")
+            raise UnfinishedOperation(
+                f'Project "{project.name}" is being moved just now.', hint="Try again."
+            )
 
 
-MARK = "in-use.lock"  # locked by the process that works there: the lock goes with it
-FRESH = 2.0  # seconds in which somebody may have made the mark, and not locked it yet
-STALE = 86_400.0  # seconds after which nobody works there, where no lock can tell
+LOCK_NAME = "in-use.lock"  # locked by the process that works there: the lock goes with it
+FRESH_SECONDS = 2.0  # seconds in which somebody may have made the mark, and not locked it yet
+STALE_SECONDS = 86_400.0  # seconds after which nobody works there, where no lock can tell
 
 
 @contextmanager
-def scratch(
+def open_scratch(
     place: Path, prefix: str, is_kept: Callable[[Path], bool] = lambda _: False
 ) -> Generator[Path, None, None]:
     """A new folder whose name begins so. It goes with the block, unless it is to be kept.
 
     So do those that dead processes have left there.
     """
-    for left in abandoned(place, prefix):
+    for left in list_abandoned(place, prefix):
         _remove(left, is_kept)
-    with usable(place):
+    with translate_disk_errors(place):
         folder = place / f"{prefix}{uuid4().hex}"
         folder.mkdir(mode=0o700)
     try:
-        lock = _mark(folder)
+        lock = _lock_folder(folder)
         try:
             yield folder
         finally:
@@ -434,14 +442,14 @@ def scratch(
         _remove(folder, is_kept)
 
 
-def abandoned(place: Path, prefix: str) -> list[Path]:
+def list_abandoned(place: Path, prefix: str) -> list[Path]:
     """The folders whose process has died."""
     return [folder for folder in sorted(place.glob(f"{prefix}*")) if _is_abandoned(folder)]
 
 
-def _mark(folder: Path) -> FileLock:
-    mark = folder / MARK
-    with usable(mark):
+def _lock_folder(folder: Path) -> FileLock:
+    mark = folder / LOCK_NAME
+    with translate_disk_errors(mark):
         create(mark, is_synced=False)
     lock = FileLock(mark)
     with suppress(OSError):  # a file system without locks: only the age of the folder tells
@@ -450,21 +458,21 @@ def _mark(folder: Path) -> FileLock:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    mark = folder / MARK
+    mark = folder / LOCK_NAME
     try:
         if not mark.exists():
-            return _age(folder) > STALE
-        if _age(mark) < FRESH:
+            return _get_age(folder) > STALE_SECONDS
+        if _get_age(mark) < FRESH_SECONDS:
             return False
         lock = FileLock(mark)
         is_free = lock.take()
         lock.release()
     except OSError:
-        return folder.exists() and _age(folder) > STALE
+        return folder.exists() and _get_age(folder) > STALE_SECONDS
     return is_free
 
 
-def _age(path: Path) -> float:
+def _get_age(path: Path) -> float:
     return time.time() - path.stat().st_mtime
 
 

@@ -5,39 +5,50 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
 from everkept.core import store as questions
-from everkept.core.records import Batch, Change, Insert, Link, Match, Record, Update, Where
+from everkept.core.records import (
+    Batch,
+    Change,
+    Insert,
+    Match,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Update,
+)
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import queries, vectors, word_index
 from everkept.engines.sqlite.connection import Connection, DatabaseFile, Work
 from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
-from everkept.language.words import AnyOf, Phrase, WordQuery
+from everkept.language.words import AnyOf, WordPhrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
-    from everkept.core.answers import Purged, Sources, Subgraph
+    from everkept.core.answers import PurgeResult, Sources, Subgraph
     from everkept.core.times import Clock
-    from everkept.engines.sqlite.nearness import Nearness
-    from everkept.engines.sqlite.search import Postings, Sieve
-    from everkept.engines.sqlite.substrings import Substrings
+    from everkept.engines.sqlite.nearness import VectorIndexes
+    from everkept.engines.sqlite.search import FilterCache, Postings
+    from everkept.engines.sqlite.substrings import SubstringIndex
 
 T = TypeVar("T")
 
 DELETED_GENERATION = 0
-MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
-FEWEST_TEXTS, MOST_TEXTS = 1_000, 60_000  # kept in memory; fewer are soon read
-FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
-SHORT_ROWS = 200  # that a question may ask for and still be a short one
-SHORT_GRAPH = 1_000  # rows of a project whose whole graph is soon read
-SHORT_STEPS, SHORT_TEXT = 50, 20_000  # steps and characters of a short write
+MAX_FTS5_ROWS = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
+MIN_CACHED_TEXTS, MAX_CACHED_TEXTS = 1_000, 60_000  # kept in memory; fewer are soon read
+FOLD_SECONDS = 5.0  # seconds a purge waits for readers that hold old pages
+MAX_SHORT_ROWS = 200  # that a question may ask for and still be a short one
+MAX_SHORT_GRAPH_ROWS = 1_000  # rows of a project whose whole graph is soon read
+MAX_SHORT_STEPS, MAX_SHORT_CHARACTERS = 50, 20_000  # steps and characters of a short write
 
 
-Q = TypeVar("Q", bound=questions.Question[Any])
-Answer = Callable[["SqliteStore", Q], Awaitable[T]]
+Q = TypeVar("Q", bound=questions.StoreQuestion[Any])
+AnswerMethod = Callable[["SqliteStore", Q], Awaitable[T]]
 IsLong = bool | Callable[["SqliteStore", Q], bool]  # a long question leaves the caller's thread
 _ById = questions.GetRecords | questions.GetLinks | questions.FindLinks | questions.GetAccesses
 
 
-def _reads(work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False) -> "Answer[Q, T]":
+def _make_reader(
+    work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False
+) -> "AnswerMethod[Q, T]":
     """Return the answer that runs the work against one state of the file."""
 
     def answer(store: "SqliteStore", question: Q) -> Awaitable[T]:
@@ -52,14 +63,14 @@ def _has_many_rows(store: "SqliteStore", _question: object) -> bool:
 
 
 def _has_many_ids(_store: "SqliteStore", question: _ById) -> bool:
-    return len(question.ids) > SHORT_ROWS
+    return len(question.ids) > MAX_SHORT_ROWS
 
 
-def _walks_far(store: "SqliteStore", question: questions.WalkLinks) -> bool:
-    return store.has_many_rows and (question.hops.count > 1 or len(question.ids) > SHORT_ROWS)
+def _is_far_walk(store: "SqliteStore", question: questions.WalkLinks) -> bool:
+    return store.has_many_rows and (question.hops.count > 1 or len(question.ids) > MAX_SHORT_ROWS)
 
 
-def _walk_links(db: Connection, question: questions.WalkLinks) -> list[list[Link]]:
+def _walk_links(db: Connection, question: questions.WalkLinks) -> list[list[RecordLink]]:
     from everkept.engines.sqlite import graph_queries
 
     return graph_queries.walk(db, question)
@@ -68,11 +79,11 @@ def _walk_links(db: Connection, question: questions.WalkLinks) -> list[list[Link
 def _count_sources(db: Connection, question: questions.CountSources) -> "Sources":
     from everkept.engines.sqlite import graph_queries
 
-    return graph_queries.sources_of(db, question)
+    return graph_queries.count_sources(db, question)
 
 
 def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Change]:
-    return queries.changes(
+    return queries.read_changes(
         db,
         question.after,
         question.limit,
@@ -82,22 +93,22 @@ def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Chang
 
 
 def _get_revision(db: Connection, _: questions.GetRevision) -> int:
-    from everkept.engines.sqlite.commit import newest_change
+    from everkept.engines.sqlite.commit import read_newest_change
 
     # SQLite's own data_version would begin anew when the file is closed and opened again.
-    return newest_change(db)
+    return read_newest_change(db)
 
 
 def _get_stamp(db: Connection, _: questions.GetStamp) -> tuple[int, int]:
-    from everkept.engines.sqlite.commit import newest_change
+    from everkept.engines.sqlite.commit import read_newest_change
 
-    return newest_change(db), vectors.newest_vector(db)
+    return read_newest_change(db), vectors.read_newest_vector(db)
 
 
 def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
-    from everkept.engines.sqlite.snapshot import faults
+    from everkept.engines.sqlite.snapshot import find_faults
 
-    return faults(db)
+    return find_faults(db)
 
 
 class SqliteStore(TableStore):
@@ -109,7 +120,7 @@ class SqliteStore(TableStore):
         name: str,
         generation: int | None,
         clock: "Clock",
-        many: float = MANY,
+        many: float = MAX_FTS5_ROWS,
     ) -> None:
         """A file that belongs to no project is never put away, and its generation is its own.
 
@@ -123,39 +134,43 @@ class SqliteStore(TableStore):
         self._is_of_project = generation is not None
         self._indexed_generation = generation
         self._rows = inf  # of the word index, as far as is known
-        self._nearness: Nearness | None = None
+        self._nearness: VectorIndexes | None = None
         self._postings: Postings | None = None
-        self._sieve: Sieve | None = None
-        self._substrings: Substrings | None = None
+        self._sieve: FilterCache | None = None
+        self._substrings: SubstringIndex | None = None
         self._is_reading_texts = False
 
     async def commit(self, batch: Batch) -> Change:
         from everkept.engines.sqlite import commit
 
-        return await self._write(lambda db: commit.apply(db, batch), short=_changes_little(batch))
+        return await self._write(
+            lambda db: commit.commit_batch(db, batch), short=_is_small_batch(batch)
+        )
 
     def _match_words(self, question: questions.MatchWords) -> Awaitable[list[Match]]:
         def ask(db: Connection) -> list[Match]:
             words = question.words
-            if self._counts_many(db) and _has_single_words(words):
-                self._begin_anew_if_restored(db)
+            if self._count_rows(db) and _has_single_words(words):
+                self._reset_if_restored(db)
                 where = replace(question.where, deleted=False)
-                return self._arrays().match(db, words, where, question.weights, question.limit)
+                return self._get_postings().match(
+                    db, words, where, question.weights, question.limit
+                )
             return queries.match(db, question)
 
         return self.database.read(ask, long=self.has_many_rows)
 
     async def _match_text(self, question: questions.MatchText) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
-            self._begin_anew_if_restored(db)
-            self._counts_many(db)
+            self._reset_if_restored(db)
+            self._count_rows(db)
             texts = self._substrings
             is_known = texts is not None and texts.generation == self._indexed_generation
             among = texts.find(db, question.text) if texts is not None and is_known else None
-            return queries.containing(db, question, among)
+            return queries.match_text(db, question, among)
 
         found = await self.database.read(ask, long=self.has_many_rows)
-        if self._needs_texts():
+        if self._should_read_texts():
             self._is_reading_texts = True
             self.database.read_later(self._read_texts)
         return found
@@ -166,26 +181,26 @@ class SqliteStore(TableStore):
         wanted = question.wanted
 
         def ask(db: Connection) -> "Subgraph":
-            self._counts_many(db)
+            self._count_rows(db)
             return graph_queries.read_subgraph(db, wanted)
 
         asked = wanted.limit if wanted.ids is None else len(wanted.ids)
-        is_short = asked is not None and asked <= SHORT_ROWS
-        return self.database.read(ask, long=not is_short and self._rows > SHORT_GRAPH)
+        is_short = asked is not None and asked <= MAX_SHORT_ROWS
+        return self.database.read(ask, long=not is_short and self._rows > MAX_SHORT_GRAPH_ROWS)
 
     def _measure_words(self, question: questions.MeasureWords) -> Awaitable[Mapping[str, float]]:
         def ask(db: Connection) -> dict[str, float]:
-            if self._counts_many(db):
-                self._begin_anew_if_restored(db)
-                return self._arrays().frequencies(db, question.words)
-            return word_index.frequencies(db, question.words)
+            if self._count_rows(db):
+                self._reset_if_restored(db)
+                return self._get_postings().measure_words(db, question.words)
+            return word_index.measure_words(db, question.words)
 
         return self.database.read(ask, long=self.has_many_rows)
 
     async def _find_near(self, question: questions.FindNear) -> list[Match]:
         def ask(db: Connection) -> list[Match] | None:
-            self._begin_anew_if_restored(db)
-            return self._index().near(
+            self._reset_if_restored(db)
+            return self._get_vector_indexes().find_nearest(
                 db,
                 question.model,
                 question.vector,
@@ -199,42 +214,42 @@ class SqliteStore(TableStore):
         )  # the first question reads all vectors
         while (found := await self.database.read(ask, long=is_long)) is None:
             await self.database.read(
-                lambda db: self._index().catch_up(db, question.model), aside=True
+                lambda db: self._get_vector_indexes().catch_up(db, question.model), aside=True
             )
         return found
 
     async def _measure_size(self, _: questions.MeasureSize) -> int:
-        return self.database.size()
+        return self.database.measure_size()
 
-    async def _purge(self, upkeep: questions.Purge) -> "Purged":
+    async def _purge(self, upkeep: questions.Purge) -> "PurgeResult":
         from everkept.engines.sqlite import purge
 
-        records, links = await self._write(lambda db: purge.remove(db, upkeep.refs, self._clock()))
-        return await self._purged(records, links)
+        records, links = await self._write(lambda db: purge.purge(db, upkeep.refs, self._clock()))
+        return await self._finish_purge(records, links)
 
-    async def _redact(self, upkeep: questions.Redact) -> "Purged":
+    async def _redact(self, upkeep: questions.Redact) -> "PurgeResult":
         from everkept.engines.sqlite import purge
 
         records, links = await self._write(
-            lambda db: purge.rewrite(db, upkeep.refs, upkeep.clean, self._clock())
+            lambda db: purge.redact(db, upkeep.refs, upkeep.clean, self._clock())
         )
-        return await self._purged(records, links)
+        return await self._finish_purge(records, links)
 
     def _put_vectors(self, upkeep: questions.PutVectors) -> Awaitable[int]:
-        halved = vectors.halved(upkeep.items)
+        halved = vectors.to_half_vectors(upkeep.items)
         return self._write(lambda db: vectors.put_vectors(db, upkeep.model, halved))
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
             await self._write(lambda db: vectors.note_accesses(db, upkeep))
 
-    async def _restock(self, upkeep: questions.Restock) -> None:
-        from everkept.engines.sqlite.replication import restock
+    async def _replicate(self, upkeep: questions.Replicate) -> None:
+        from everkept.engines.sqlite.replication import apply_page
 
         stock = upkeep.stock
-        halved = {model: vectors.halved(items) for model, items in stock.vectors.items()}
-        if await self._write(lambda db: restock(db, stock, halved)):
-            await self._cleansed()
+        halved = {model: vectors.to_half_vectors(items) for model, items in stock.vectors.items()}
+        if await self._write(lambda db: apply_page(db, stock, halved)):
+            await self._cleanse()
 
     async def _write(self, work: Work[T], *, short: bool = False) -> T:
         def checked(db: Connection) -> T:
@@ -243,81 +258,83 @@ class SqliteStore(TableStore):
 
         return await self.database.write(checked, short=short)
 
-    async def _purged(self, records: int, links: int) -> "Purged":
-        from everkept.core.answers import Purged
+    async def _finish_purge(self, records: int, links: int) -> "PurgeResult":
+        from everkept.core.answers import PurgeResult
 
-        return Purged(records, links, complete=await self._cleansed())
+        return PurgeResult(records, links, complete=await self._cleanse())
 
-    async def _cleansed(self) -> bool:
+    async def _cleanse(self) -> bool:
         """Leaves no byte of what was removed; False where that could not be done."""
         from everkept.engines.sqlite import purge
 
         try:
-            until = await self.database.read(purge.newest_moment)
-            for _ in range(purge.MOST_STEPS):
+            until = await self.database.read(purge.read_newest_moment)
+            for _ in range(purge.MAX_STEPS):
                 if not await self.database.read(lambda db: purge.has_marks(db, until)):
-                    return await self.database.fold(FOLD_PATIENCE)
-                await self._write(purge.cleanse_some)
+                    return await self.database.fold(FOLD_SECONDS)
+                await self._write(purge.cleanse_step)
         except Unavailable:
             pass  # what was removed stays removed
         return False
 
-    def _index(self) -> "Nearness":
+    def _get_vector_indexes(self) -> "VectorIndexes":
         if self._nearness is None:
-            from everkept.engines.sqlite.nearness import Nearness
+            from everkept.engines.sqlite.nearness import VectorIndexes
 
-            self._nearness = Nearness(self._filters())
+            self._nearness = VectorIndexes(self._get_filter_cache())
         return self._nearness
 
-    def _arrays(self) -> "Postings":
+    def _get_postings(self) -> "Postings":
         if self._postings is None:
             from everkept.engines.sqlite.search import Postings
 
-            self._postings = Postings(self._filters())
+            self._postings = Postings(self._get_filter_cache())
         return self._postings
 
-    def _needs_texts(self) -> bool:
+    def _should_read_texts(self) -> bool:
         is_missing = self._substrings is None or self._substrings.is_outdated
         return (
-            is_missing and not self._is_reading_texts and FEWEST_TEXTS <= self._rows <= MOST_TEXTS
+            is_missing
+            and not self._is_reading_texts
+            and MIN_CACHED_TEXTS <= self._rows <= MAX_CACHED_TEXTS
         )
 
     def _read_texts(self, db: Connection) -> None:
-        from everkept.engines.sqlite.substrings import Substrings
+        from everkept.engines.sqlite.substrings import SubstringIndex
 
         try:
-            self._substrings = Substrings(db, generation_of(db))
+            self._substrings = SubstringIndex(db, read_generation(db))
         finally:
             self._is_reading_texts = False
 
-    def _filters(self) -> "Sieve":
+    def _get_filter_cache(self) -> "FilterCache":
         if self._sieve is None:
-            from everkept.engines.sqlite.search import Sieve
+            from everkept.engines.sqlite.search import FilterCache
 
-            self._sieve = Sieve()
+            self._sieve = FilterCache()
         return self._sieve
 
     @property
     def has_many_rows(self) -> bool:
         return self._rows > self._many
 
-    def _counts_many(self, db: Connection) -> bool:
-        self._rows = word_index.indexed_rows(db)
+    def _count_rows(self, db: Connection) -> bool:
+        self._rows = word_index.count_indexed_rows(db)
         return self.has_many_rows
 
-    def _begin_anew_if_restored(self, db: Connection) -> None:
+    def _reset_if_restored(self, db: Connection) -> None:
         """What is remembered of a file says nothing of what a backup has put in its place."""
-        found = generation_of(db)
+        found = read_generation(db)
         if found != self._indexed_generation:
             self._indexed_generation = found
             self._nearness = self._postings = self._sieve = self._substrings = None
 
     def _check_generation(self, db: Connection) -> None:
-        found = generation_of(db)
+        found = read_generation(db)
         if found == self.generation:
             return
         if not self._is_of_project:
-            self._adopt(db, found)
+            self._adopt_generation(db, found)
             return
         _refuse_if_being_restored(db, "..")
         if found == DELETED_GENERATION:
@@ -328,7 +345,7 @@ class SqliteStore(TableStore):
             f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again."
         )
 
-    def _adopt(self, db: Connection, found: int) -> None:
+    def _adopt_generation(self, db: Connection, found: int) -> None:
         is_first, is_whole = self.generation is None, found > 0
         if is_whole:
             self.generation = found
@@ -338,35 +355,37 @@ class SqliteStore(TableStore):
             raise Conflict(f"{self._name}.db was restored from a backup.", hint="Call again.")
 
     answers: ClassVar[Answers] = {
-        questions.GetRecords: _reads(queries.get_records, _has_many_ids),
-        questions.ScanRecords: _reads(
-            queries.scan, lambda _, question: not _asks_for_few(question.where, question.limit)
+        questions.GetRecords: _make_reader(queries.get_records, _has_many_ids),
+        questions.ScanRecords: _make_reader(
+            queries.scan, lambda _, question: not _is_small_query(question.where, question.limit)
         ),
         questions.MatchWords: _match_words,
         questions.MatchText: _match_text,
-        questions.FindLinks: _reads(queries.links, _has_many_ids),
+        questions.FindLinks: _make_reader(queries.list_links, _has_many_ids),
         questions.ReadSubgraph: _read_subgraph,
-        questions.WalkLinks: _reads(_walk_links, _walks_far),
-        questions.CountSources: _reads(_count_sources, _has_many_rows),
-        questions.GetLinks: _reads(queries.get_links, _has_many_ids),
-        questions.ScanLinks: _reads(queries.scan_links, is_long=True),
-        questions.CountLive: _reads(queries.count, is_long=True),
-        questions.CountRecords: _reads(queries.how_many, is_long=True),
-        questions.ReadChanges: _reads(_read_changes, lambda _, q: q.limit > SHORT_ROWS),
-        questions.ReadHistory: _reads(queries.history, lambda _, q: len(q.refs) > SHORT_ROWS),
-        questions.GetRevision: _reads(_get_revision),
-        questions.GetStamp: _reads(_get_stamp),
-        questions.FindFaults: _reads(_find_faults, is_long=True),
-        questions.TallyRecords: _reads(queries.tally, is_long=True),
-        questions.ListScopes: _reads(queries.scopes),
-        questions.ListAuthors: _reads(queries.authors),
+        questions.WalkLinks: _make_reader(_walk_links, _is_far_walk),
+        questions.CountSources: _make_reader(_count_sources, _has_many_rows),
+        questions.GetLinks: _make_reader(queries.get_links, _has_many_ids),
+        questions.ScanLinks: _make_reader(queries.scan_links, is_long=True),
+        questions.CountLive: _make_reader(queries.count_live, is_long=True),
+        questions.CountRecords: _make_reader(queries.count_records, is_long=True),
+        questions.ReadChanges: _make_reader(_read_changes, lambda _, q: q.limit > MAX_SHORT_ROWS),
+        questions.ReadHistory: _make_reader(
+            queries.read_history, lambda _, q: len(q.refs) > MAX_SHORT_ROWS
+        ),
+        questions.GetRevision: _make_reader(_get_revision),
+        questions.GetStamp: _make_reader(_get_stamp),
+        questions.FindFaults: _make_reader(_find_faults, is_long=True),
+        questions.TallyRecords: _make_reader(queries.tally, is_long=True),
+        questions.ListScopes: _make_reader(queries.list_scopes),
+        questions.ListAuthors: _make_reader(queries.list_authors),
         questions.MeasureWords: _measure_words,
-        questions.FindUnembedded: _reads(vectors.unembedded, lambda _, q: q.limit > 1),
-        questions.CountVectors: _reads(vectors.vector_counts, is_long=True),
-        questions.GetVectors: _reads(vectors.vectors, is_long=True),
+        questions.FindUnembedded: _make_reader(vectors.find_unembedded, lambda _, q: q.limit > 1),
+        questions.CountVectors: _make_reader(vectors.count_vectors, is_long=True),
+        questions.GetVectors: _make_reader(vectors.get_vectors, is_long=True),
         questions.FindNear: _find_near,
-        questions.GetAccesses: _reads(vectors.accesses, _has_many_ids),
-        questions.ListMostAccessed: _reads(vectors.most_accessed, is_long=True),
+        questions.GetAccesses: _make_reader(vectors.get_accesses, _has_many_ids),
+        questions.ListMostAccessed: _make_reader(vectors.list_most_accessed, is_long=True),
         questions.MeasureSize: _measure_size,
     }
     upkeeps: ClassVar[Upkeeps] = {
@@ -374,11 +393,11 @@ class SqliteStore(TableStore):
         questions.Redact: _redact,
         questions.PutVectors: _put_vectors,
         questions.NoteAccesses: _note_accesses,
-        questions.Restock: _restock,
+        questions.Replicate: _replicate,
     }
 
 
-def generation_of(db: Connection) -> int:
+def read_generation(db: Connection) -> int:
     return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
 
 
@@ -394,19 +413,21 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
     file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").get
     found = find_unfinished_restore((Path(file).parent / way).resolve())
     if found is not None:
-        raise found.refusal()
+        raise found.build_error()
 
 
-def _asks_for_few(where: Where, limit: int | None) -> bool:
+def _is_small_query(where: RecordFilter, limit: int | None) -> bool:
     """Whether an index leads to all that is read, and that is little."""
     names = where.ids or where.name_keys or where.places
     if names is not None:
-        return len(names) <= SHORT_ROWS
-    is_plain = where == Where(kinds=where.kinds, parents=where.parents, deleted=where.deleted)
-    return limit is not None and limit <= SHORT_ROWS and is_plain
+        return len(names) <= MAX_SHORT_ROWS
+    is_plain = where == RecordFilter(
+        kinds=where.kinds, parents=where.parents, deleted=where.deleted
+    )
+    return limit is not None and limit <= MAX_SHORT_ROWS and is_plain
 
 
-def _changes_little(batch: Batch) -> bool:
+def _is_small_batch(batch: Batch) -> bool:
     """Whether nothing goes with it that is not in the batch: a deleted record takes others along,
     and the children of a renamed one are indexed again."""
     characters = 0
@@ -417,9 +438,9 @@ def _changes_little(batch: Batch) -> bool:
             characters += len(step.values.get("text", ""))
         else:
             return False
-    return len(batch.steps) <= SHORT_STEPS and characters <= SHORT_TEXT
+    return len(batch.steps) <= MAX_SHORT_STEPS and characters <= MAX_SHORT_CHARACTERS
 
 
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
     """Words that must stand together are rare enough for FTS5 to rank."""
-    return isinstance(words, AnyOf) and any(isinstance(part, Phrase) for part in words.parts)
+    return isinstance(words, AnyOf) and any(isinstance(part, WordPhrase) for part in words.parts)

@@ -9,27 +9,27 @@ from bisect import bisect_right
 from itertools import accumulate
 from threading import Lock
 
-from everkept.engines.sqlite.commit import newest_change
+from everkept.engines.sqlite.commit import read_newest_change
 from everkept.engines.sqlite.connection import Connection
-from everkept.engines.sqlite.replication import restocked
-from everkept.engines.sqlite.rows import listed
+from everkept.engines.sqlite.replication import read_replication_number
+from everkept.engines.sqlite.rows import encode_list
 
-MOST_BYTES = 8_000_000  # of all texts; 10,000 entities take some three million
-MOST_CHANGED = 2_000  # records beside the piece; with more of them it is read again
+MAX_BYTES = 8_000_000  # of all texts; 10,000 entities take some three million
+MAX_CHANGED_RECORDS = 2_000  # records beside the piece; with more of them it is read again
 
-_SEPARATOR, _END = "\x1f", "\x1e"
-_SAID = (
+_SEPARATOR, _TERMINATOR = "\x1f", "\x1e"
+_SELECT_TEXTS = (
     "SELECT r.key, coalesce(r.name, '') || char(31) || coalesce(r.type, '') || char(31) || r.text "
     "FROM records r WHERE r.deleted_at IS NULL"
 )
-_CHANGED = (
+_SELECT_CHANGED = (
     "SELECT item FROM edits WHERE change > ?1 AND subject = 'record' UNION "
     "SELECT value FROM changes, json_each(changes.reindexed) WHERE seq > ?1"
 )
-_REMOVED = "SELECT count(*) FROM changes WHERE seq > ? AND tool IN ('purge', 'redact')"
+_COUNT_REMOVED = "SELECT count(*) FROM changes WHERE seq > ? AND tool IN ('purge', 'redact')"
 
 
-class Substrings:
+class SubstringIndex:
     """The texts of all live records of a file. A question first follows what anyone has changed.
 
     It is `outdated` when too much has changed to follow it.
@@ -39,28 +39,28 @@ class Substrings:
         """Read everything: that takes a moment, and is for a thread that no caller waits for."""
         self.generation = generation  # of the file that was read
         self.is_outdated = False
-        self._seen, self._restocked = newest_change(db), restocked(db)
+        self._seen, self._restocked = read_newest_change(db), read_replication_number(db)
         self._changed: dict[int, bytes] = {}
         self._keys = array("q")
         texts: list[bytes] = []
-        for key, said in db.execute(_SAID).fetchall():
+        for key, said in db.execute(_SELECT_TEXTS).fetchall():
             self._keys.append(key)
-            texts.append(_lowered(said))
+            texts.append(_encode_lower(said))
         self._starts = array("q", accumulate(map(len, texts), initial=0))
-        self._is_too_large = self._starts[-1] > MOST_BYTES
+        self._is_too_large = self._starts[-1] > MAX_BYTES
         self._text = b"" if self._is_too_large else b"".join(texts)
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
 
     def find(self, db: Connection, text: str) -> list[int] | None:
         """Return the keys of all records that may contain the text; None if that is not known."""
-        if self._is_too_large or not text or _SEPARATOR in text or _END in text:
+        if self._is_too_large or not text or _SEPARATOR in text or _TERMINATOR in text:
             return None
         with self._lock:
-            self._follow(db)
-            return None if self.is_outdated else self._having(text.lower().encode())
+            self._catch_up(db)
+            return None if self.is_outdated else self._find_keys(text.lower().encode())
 
-    def _having(self, wanted: bytes) -> list[int]:
+    def _find_keys(self, wanted: bytes) -> list[int]:
         keys = [key for key, text in self._changed.items() if wanted in text]
         place = self._text.find(wanted)
         while place >= 0:
@@ -70,28 +70,29 @@ class Substrings:
             place = self._text.find(wanted, self._starts[row])
         return keys
 
-    def _follow(self, db: Connection) -> None:
-        newest, number = newest_change(db), restocked(db)
+    def _catch_up(self, db: Connection) -> None:
+        newest, number = read_newest_change(db), read_replication_number(db)
         if (newest, number) == (self._seen, self._restocked) or self.is_outdated:
             return
-        changed = self._changed_since(db) if number == self._restocked else None
-        if changed is None or len(changed) + len(self._changed) > MOST_CHANGED:
+        changed = self._find_changed(db) if number == self._restocked else None
+        if changed is None or len(changed) + len(self._changed) > MAX_CHANGED_RECORDS:
             self.is_outdated = True
             self._text = b""
             return
         self._changed.update(dict.fromkeys(changed, b""))
         found = db.execute(
-            f"{_SAID} AND r.key IN (SELECT value FROM json_each(?))", (listed(changed),)
+            f"{_SELECT_TEXTS} AND r.key IN (SELECT value FROM json_each(?))",
+            (encode_list(changed),),
         )
-        self._changed.update((key, _lowered(said)) for key, said in found)
+        self._changed.update((key, _encode_lower(said)) for key, said in found)
         self._seen = newest
 
-    def _changed_since(self, db: Connection) -> list[int] | None:
+    def _find_changed(self, db: Connection) -> list[int] | None:
         """Return None if something was removed: it is not to stay here, and its key is free."""
-        if db.execute(_REMOVED, (self._seen,)).get:
+        if db.execute(_COUNT_REMOVED, (self._seen,)).get:
             return None
-        return [row[0] for row in db.execute(_CHANGED, (self._seen,))]
+        return [row[0] for row in db.execute(_SELECT_CHANGED, (self._seen,))]
 
 
-def _lowered(said: str) -> bytes:
-    return (said.lower() + _END).encode()
+def _encode_lower(said: str) -> bytes:
+    return (said.lower() + _TERMINATOR).encode()

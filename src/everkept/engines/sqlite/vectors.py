@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 from everkept.core import store as questions
 from everkept.core.records import Record
 from everkept.engines.sqlite.connection import Connection
-from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
+from everkept.engines.sqlite.rows import RECORD_COLUMNS, decode_record, encode_list
 from everkept.values import Value
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.answers import Access, Embedded
+    from everkept.core.answers import AccessCount, RecordVector
 
 # Who waits for a vector of the model ?2: all without one, and all with another model's.
-_WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
+_PENDING_CONDITIONS = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
 
 
-def unembedded(db: Connection, question: questions.FindUnembedded) -> list[Record]:
+def find_unembedded(db: Connection, question: questions.FindUnembedded) -> list[Record]:
     """A look into the index for each kind and each way to wait; then the newest of all."""
     keys = [
         row[0]
         for kind in dict.fromkeys(question.kinds)
-        for waits in _WAITING
+        for waits in _PENDING_CONDITIONS
         for row in db.execute(
             "SELECT r.key FROM records r INDEXED BY records_embedded "
             f"WHERE r.kind = ?1 AND {waits} AND r.deleted_at IS NULL "
@@ -35,28 +35,28 @@ def unembedded(db: Connection, question: questions.FindUnembedded) -> list[Recor
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.key IN (SELECT value FROM json_each(?)) "
         "ORDER BY r.key DESC LIMIT ?",
-        (listed(keys), question.limit),
+        (encode_list(keys), question.limit),
     )
-    return [record_from(row) for row in rows]
+    return [decode_record(row) for row in rows]
 
 
-def vector_counts(db: Connection, question: questions.CountVectors) -> tuple[int, int]:
+def count_vectors(db: Connection, question: questions.CountVectors) -> tuple[int, int]:
     there, waiting = db.execute(
         "SELECT count(*) FILTER (WHERE r.embedded = ?1), "
         "count(*) FILTER (WHERE r.embedded <> ?1) FROM records r INDEXED BY records_embedded "
         "WHERE r.kind IN (SELECT value FROM json_each(?2)) "
         "AND r.embedded IS NOT NULL AND r.deleted_at IS NULL",
-        (question.model, listed(question.kinds)),
+        (question.model, encode_list(question.kinds)),
     ).get
     return there, waiting
 
 
-def waiting(text: str) -> str | None:
+def get_pending_mark(text: str) -> str | None:
     """What `embedded` is of a record whose text is new."""
     return "" if text else None
 
 
-class Halved(Value):
+class HalfVector(Value):
     """A vector as it is kept."""
 
     id: str
@@ -66,7 +66,7 @@ class Halved(Value):
 
 
 def put_vectors(
-    db: Connection, model: str, items: Sequence[Halved], *, include_deleted: bool = False
+    db: Connection, model: str, items: Sequence[HalfVector], *, include_deleted: bool = False
 ) -> int:
     """Says how many were kept."""
     live = "" if include_deleted else " AND deleted_at IS NULL"
@@ -94,7 +94,7 @@ def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
     rows = db.execute(
         "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) "
         "AND model IS NOT NULL",
-        (listed(keys),),
+        (encode_list(keys),),
     )
     _set_vectors(db, None, [(key, (None, None)) for (key,) in rows])
 
@@ -105,7 +105,7 @@ def _set_vectors(
     items: Sequence[tuple[int, tuple[bytes, bytes] | tuple[None, None]]],
 ) -> None:
     if items:
-        seen = newest_vector(db)
+        seen = read_newest_vector(db)
         db.executemany(
             "INSERT OR REPLACE INTO vectors(record, model, seq, vector, code) VALUES (?,?,?,?,?)",
             [(key, model, seen + n, *blobs) for n, (key, blobs) in enumerate(items, 1)],
@@ -113,27 +113,27 @@ def _set_vectors(
         db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (seen + len(items),))
 
 
-def newest_vector(db: Connection) -> int:
+def read_newest_vector(db: Connection) -> int:
     """The number of the last vector that came or went."""
     return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
 
 
-def halved(items: "Sequence[Embedded]") -> list[Halved]:
+def to_half_vectors(items: "Sequence[RecordVector]") -> list[HalfVector]:
     """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
-    from everkept.engines.vectors import signs
+    from everkept.engines.vectors import compute_signs
 
     halves = [item.vector.astype("<f2") for item in items]
     return [
-        Halved(item.id, item.version, half.tobytes(), signs(half[None, :]).tobytes())
+        HalfVector(item.id, item.version, half.tobytes(), compute_signs(half[None, :]).tobytes())
         for item, half in zip(items, halves, strict=True)
     ]
 
 
-def vectors(db: Connection, question: questions.GetVectors) -> "dict[str, NDArray[np.float32]]":
+def get_vectors(db: Connection, question: questions.GetVectors) -> "dict[str, NDArray[np.float32]]":
     rows = db.execute(
         "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
-        (listed(question.ids), question.model),
+        (encode_list(question.ids), question.model),
     ).fetchall()
     if not rows:
         return {}
@@ -152,23 +152,25 @@ def note_accesses(db: Connection, upkeep: questions.NoteAccesses) -> None:
     )
 
 
-def accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, Access]":
-    from everkept.core.answers import Access
+def get_accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, AccessCount]":
+    from everkept.core.answers import AccessCount
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?))",
-        (listed(question.ids),),
+        (encode_list(question.ids),),
     )
-    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
+    return {record_id: AccessCount(count, last_at) for record_id, count, last_at in rows}
 
 
-def most_accessed(db: Connection, question: questions.ListMostAccessed) -> "dict[str, Access]":
-    from everkept.core.answers import Access
+def list_most_accessed(
+    db: Connection, question: questions.ListMostAccessed
+) -> "dict[str, AccessCount]":
+    from everkept.core.answers import AccessCount
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM accesses a JOIN records r ON r.key = a.record "
         "WHERE r.deleted_at IS NULL ORDER BY a.count DESC, a.last_at DESC, r.id LIMIT ?",
         (question.limit,),
     )
-    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
+    return {record_id: AccessCount(count, last_at) for record_id, count, last_at in rows}

@@ -3,35 +3,35 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from everkept.core.fallback_answers import heard
+from everkept.core.fallback_answers import clip_context
 from everkept.core.records import SESSION_SCOPE
 from everkept.engines.sqlite.connection import Connection
-from everkept.engines.sqlite.rows import listed
+from everkept.engines.sqlite.rows import encode_list
 from everkept.language.spellings import stem
-from everkept.language.words import joined_texts, prepared
+from everkept.language.words import join_index_texts, prepare_text
 
-_BESIDE = (
+_IS_BESIDE = (
     "n.kind = {0}.kind AND n.session = {0}.session "
     "AND n.position IN ({0}.position - 1, {0}.position + 1) AND n.deleted_at IS NULL"
 )
-_AROUND = (
+_SELECT_AROUND = (
     "SELECT r.key, n.text, n.position < r.position FROM records r "
     # CROSS JOIN: from a record to its neighbours, never the other way round.
-    f"CROSS JOIN records n INDEXED BY records_session ON {_BESIDE.format('r')} "
+    f"CROSS JOIN records n INDEXED BY records_session ON {_IS_BESIDE.format('r')} "
     "WHERE r.key IN (SELECT value FROM json_each(?)) "
     "AND r.session IS NOT NULL AND r.position IS NOT NULL "
     # Whoever finds a record by a text beside it must be allowed to see that text.
     f"AND (n.scope <> '{SESSION_SCOPE}' OR r.scope = '{SESSION_SCOPE}') ORDER BY r.key, n.key"
 )
-_NEIGHBOURS = (
+_SELECT_NEIGHBORS = (
     "WITH place(kind, session, position) AS MATERIALIZED (SELECT value ->> 0, value ->> 1, "
     "value ->> 2 FROM json_each(?)) "
     "SELECT DISTINCT n.key FROM place "
-    f"CROSS JOIN records n INDEXED BY records_session ON {_BESIDE.format('place')}"
+    f"CROSS JOIN records n INDEXED BY records_session ON {_IS_BESIDE.format('place')}"
 )
 
 
-class Place(NamedTuple):
+class SessionPlace(NamedTuple):
     """Where in a session a record stands; its neighbours are of the same kind."""
 
     kind: str
@@ -39,73 +39,74 @@ class Place(NamedTuple):
     position: int
 
 
-def place_of(kind: str, session: str | None, position: int | None) -> Place | None:
-    return None if session is None or position is None else Place(kind, session, position)
+def find_place(kind: str, session: str | None, position: int | None) -> SessionPlace | None:
+    return None if session is None or position is None else SessionPlace(kind, session, position)
 
 
-def places_of(db: Connection, keys: Iterable[int]) -> set[Place]:
+def read_places(db: Connection, keys: Iterable[int]) -> set[SessionPlace]:
     rows = db.execute(
         "SELECT kind, session, position FROM records WHERE key IN (SELECT value FROM json_each(?)) "
         "AND session IS NOT NULL AND position IS NOT NULL",
-        (listed(keys),),
+        (encode_list(keys),),
     )
-    return {Place(*row) for row in rows}
+    return {SessionPlace(*row) for row in rows}
 
 
-def neighbours(db: Connection, places: Collection[Place]) -> set[int]:
+def find_neighbors(db: Connection, places: Collection[SessionPlace]) -> set[int]:
     """The live records just before and after these places: their context changes with them."""
     if not places:
         return set()
-    return {row[0] for row in db.execute(_NEIGHBOURS, (listed(places),))}
+    return {row[0] for row in db.execute(_SELECT_NEIGHBORS, (encode_list(places),))}
 
 
-def children(db: Connection, keys: Collection[int]) -> set[int]:
+def find_children(db: Connection, keys: Collection[int]) -> set[int]:
     """The live records whose context names one of these."""
     if not keys:
         return set()
     rows = db.execute(
         "SELECT key FROM records WHERE parent IN (SELECT value FROM json_each(?)) "
         "AND deleted_at IS NULL",
-        (listed(keys),),
+        (encode_list(keys),),
     )
     return {row[0] for row in rows}
 
 
-def index(db: Connection, keys: Collection[int]) -> None:
+def index_records(db: Connection, keys: Collection[int]) -> None:
     """Makes the index hold of each of these what it is now, and of a deleted one nothing."""
-    rows = _parts(db, keys)
+    rows = _read_parts(db, keys)
     db.executemany(
         "DELETE FROM words WHERE rowid = ?", [(key,) for key in sorted({*keys} - rows.keys())]
     )
     # A text stands in the context of its neighbours too, and is prepared once.
     texts = {text for columns in rows.values() for column in columns for text in column}
-    ready = {text: prepared(text) for text in texts}
+    ready = {text: prepare_text(text) for text in texts}
     db.executemany(
         "INSERT OR REPLACE INTO words(rowid, name, text, context) VALUES (?,?,?,?)",
         [
-            (key, *(joined_texts([ready[text] for text in column]) for column in columns))
+            (key, *(join_index_texts([ready[text] for text in column]) for column in columns))
             for key, columns in rows.items()
         ],
     )
 
 
-def index_parts(db: Connection, keys: Collection[int]) -> dict[int, list[str]]:
+def build_index_parts(db: Connection, keys: Collection[int]) -> dict[int, list[str]]:
     """Of each live one name, type with text, and context: its parent's name and texts around."""
     return {
-        key: ["\n".join(column) for column in columns] for key, columns in _parts(db, keys).items()
+        key: ["\n".join(column) for column in columns]
+        for key, columns in _read_parts(db, keys).items()
     }
 
 
-def _parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
+def _read_parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
     """The texts of each column."""
     around: dict[int, list[str]] = {}
-    for key, text, is_before in db.execute(_AROUND, (listed(keys),)):
-        around.setdefault(key, []).append(heard(text, before=is_before))
+    for key, text, is_before in db.execute(_SELECT_AROUND, (encode_list(keys),)):
+        around.setdefault(key, []).append(clip_context(text, before=is_before))
     rows = db.execute(
         "SELECT r.key, r.name, r.type, r.text, p.name FROM records r "
         "LEFT JOIN records p ON p.key = r.parent "
         "WHERE r.key IN (SELECT value FROM json_each(?)) AND r.deleted_at IS NULL ORDER BY r.key",
-        (listed(keys),),
+        (encode_list(keys),),
     )
     return {
         key: [
@@ -117,17 +118,17 @@ def _parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
     }
 
 
-def indexed_rows(db: Connection) -> int:
+def count_indexed_rows(db: Connection) -> int:
     """How many records the index holds: the first number of its own totals."""
-    return totals(db)[0]
+    return read_totals(db)[0]
 
 
-def totals(db: Connection) -> list[int]:
+def read_totals(db: Connection) -> list[int]:
     """The rows of the index, and the words of each of its columns."""
-    return varints(db.execute("SELECT block FROM words_data WHERE id = 1").get or b"\0")
+    return decode_varints(db.execute("SELECT block FROM words_data WHERE id = 1").get or b"\0")
 
 
-def varints(blob: bytes) -> list[int]:
+def decode_varints(blob: bytes) -> list[int]:
     """Numbers as SQLite packs them: seven bits a byte, the highest first."""
     numbers: list[int] = []
     number = 0
@@ -139,8 +140,8 @@ def varints(blob: bytes) -> list[int]:
     return numbers
 
 
-def frequencies(db: Connection, words: Sequence[str]) -> dict[str, float]:
-    rows = max(indexed_rows(db), 1)
+def measure_words(db: Connection, words: Sequence[str]) -> dict[str, float]:
+    rows = max(count_indexed_rows(db), 1)
     return {
         word: (db.execute("SELECT doc FROM word_counts WHERE term = ?", (stem(word),)).get or 0)
         / rows

@@ -3,8 +3,8 @@
 `engines/standby/` is a library around another one. `failover.py` knows whether that can be reached,
 tries again, and is the one place that decides which side answers a call. What is read while it is
 away comes from a replica, a whole `SqliteLibrary` in a folder of its own, which `replica.py` brings
-up to date by the change log and `RecordStore.restock`. What is written goes into `journal.py` (one
-SQLite file, synchronous FULL), then into the replica, which validates it and gives the answer.
+up to date by the change log and `RecordStore.replicate`. What is written goes into `journal.py`
+(one SQLite file, synchronous FULL), then into the replica, which validates it and gives the answer.
 
 Exactly once rests on `Batch.key`: every commit has one before it is first tried, and a store that
 knows the key gives the change that it became. So a commit whose outcome is unknown is simply made
@@ -17,6 +17,6 @@ What an account has written meanwhile is made only where the database says then 
 same account and may still write there (`replay.py`), else set aside: a server that is cut off
 cannot know who was removed.
 
-The same two things, `restock` and `Holdings`, make `exchange/migration.py`: pages of records, links
-and log entries as they are, and then a comparison of both sides with a checksum.
+The same two things, `replicate` and `CatalogData`, make `exchange/migration.py`: pages of records,
+links and log entries as they are, and then a comparison of both sides with a checksum.
 """

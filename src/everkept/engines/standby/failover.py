@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import make_folder
-from everkept.core.library import Absence, Reachable, note_kept_here, note_replica, reads_replica
+from everkept.core.library import (
+    Reachability,
+    UnreachableInfo,
+    has_read_replica,
+    note_pending_write,
+    note_replica_read,
+)
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Ref
-from everkept.core.sessions import acting
+from everkept.core.sessions import get_acting_account
 from everkept.core.times import Clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import Act
@@ -23,48 +29,56 @@ from everkept.errors import (
     QueryTimeout,
     ReadOnly,
     Refused,
-    StoreAway,
     StoreTooNew,
+    StoreUnreachable,
     Unavailable,
 )
 from everkept.values import Value
 
-MARK = "reached"  # the file that says so
+CONTACT_FILE = "reached"  # the file that says so
 
-UNACQUAINTED = "It was never reached from this folder: is the address right?"
+NEVER_REACHED = "It was never reached from this folder: is the address right?"
 
 
-class Acquaintance:
+class FirstContactMarker:
     """Known to all programs that use the folder, and beyond their lives."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / MARK
+        self._file = folder / CONTACT_FILE
         self._is_made = False
 
     @property
-    def is_made(self) -> bool:
+    def is_present(self) -> bool:
         self._is_made = self._is_made or self._file.exists()
         return self._is_made
 
-    def make(self) -> None:
+    def create(self) -> None:
         """It was reached."""
-        if not self.is_made:
+        if not self.is_present:
             self._is_made = True
             with suppress(OSError):  # a help, and no reason to refuse anything
                 make_folder(self._file.parent)
                 self._file.touch()
 
 
-SCHEDULE = (0.0, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt, until it counts as degraded
-EVERY = 30.0  # seconds between the attempts from then on
-PATIENCE = 2.0  # seconds that writes wait for the first of them, in sum
-READING = 0.5  # seconds that questions do: what was last seen is as good, and a search has a limit
+RETRY_SCHEDULE_SECONDS = (
+    0.0,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+)  # seconds before each attempt, until it counts as degraded
+RETRY_SECONDS = 30.0  # seconds between the attempts from then on
+WRITE_WAIT_SECONDS = 2.0  # seconds that writes wait for the first of them, in sum
+READ_WAIT_SECONDS = (
+    0.5  # seconds that questions do: what was last seen is as good, and a search has a limit
+)
 # While writes are brought over, one may be added for so many that have gone: who adds to them
 # faster would never see their end.
-FOR_EACH = 2
-MAKING_WAY = 4.0  # seconds after which one is added all the same
+SENT_PER_ADDED = 2
+ADD_WAIT_SECONDS = 4.0  # seconds after which one is added all the same
 
-STILL_AWAY = (
+STILL_UNREACHABLE = (
     "The database is still away: %s It is tried again every %g seconds; what is stored meanwhile "
     "is kept on this machine."
 )
@@ -78,17 +92,17 @@ Pause = Callable[[float], Awaitable[object]]
 log = logging.getLogger(__name__)
 
 
-class Pace(Value):
+class RetryPolicy(Value):
     """When it is tried again, and how long a call waits for that."""
 
     pause: Pause = asyncio.sleep
-    schedule: Sequence[float] = SCHEDULE
-    every: float = EVERY
-    patience: float = PATIENCE
-    reading: float = READING
+    schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS
+    every: float = RETRY_SECONDS
+    patience: float = WRITE_WAIT_SECONDS
+    reading: float = READ_WAIT_SECONDS
 
 
-class Reaching:
+class Availability:
     """Knows whether it is there; when it is not, tries again until it is.
 
     `ask` asks something small of it. `bring_over` does what waited for its return; until that has
@@ -101,9 +115,9 @@ class Reaching:
         bring_over: Callable[[], Awaitable[None]],
         *,
         clock: Clock,
-        pace: Pace,
+        pace: RetryPolicy,
         on_change: Callable[[], None],
-        acquaintance: Acquaintance,
+        acquaintance: FirstContactMarker,
     ) -> None:
         self.ask = ask
         self.pause = pace.pause
@@ -112,7 +126,7 @@ class Reaching:
         self._pace = pace
         self._on_change = on_change
         self._acquaintance = acquaintance
-        self.status: Reachable = "connected"
+        self.status: Reachability = "connected"
         self.since: int | None = None
         self._reason = ""
         self.turns = 0  # how often it went or came
@@ -135,78 +149,80 @@ class Reaching:
     def reason(self) -> str:
         """Why it is away, and whether it ever was there."""
         is_away = self._is_told and not self._is_bringing
-        return f"{self._reason} {UNACQUAINTED}" if is_away and self.is_unknown else self._reason
+        return (
+            f"{self._reason} {NEVER_REACHED}" if is_away and self.is_never_reached else self._reason
+        )
 
     @property
-    def is_unknown(self) -> bool:
+    def is_never_reached(self) -> bool:
         """It is away, and was never reached from this folder."""
-        return not self.is_connected and not self._acquaintance.is_made
+        return not self.is_connected and not self._acquaintance.is_present
 
     @property
-    def absence(self) -> Absence:
+    def absence(self) -> UnreachableInfo:
         """For who was answered by another: whoever was never lost has only things to catch up."""
         is_catching_up = self._is_bringing or not self._is_told
-        return Absence(self.since, is_catching_up, self.is_unknown)
+        return UnreachableInfo(self.since, is_catching_up, self.is_never_reached)
 
-    async def is_there(self) -> bool:
+    async def is_reachable(self) -> bool:
         """Waits where it has just gone: the next attempt may be the last that is needed."""
         await self._grace.wait()
         return self.is_connected
 
-    async def is_there_now(self) -> bool:
+    async def is_reachable_now(self) -> bool:
         """Waits for the attempt that is made at once, and no longer."""
         await self._first.wait()
         return self.is_connected
 
-    async def make_way(self) -> None:
+    async def wait_to_add(self) -> None:
         """Before something is added to what waits."""
         if self._is_bringing:
             turn = asyncio.Event()
             self._line.append(turn)
             try:
-                await first_of(turn.wait(), self._pace.pause(MAKING_WAY))
+                await wait_for_first(turn.wait(), self._pace.pause(ADD_WAIT_SECONDS))
             finally:
                 with suppress(ValueError):
                     self._line.remove(turn)
 
-    def went(self, count: int) -> None:
+    def note_sent(self, count: int) -> None:
         """So many of what waits were brought over."""
-        self._let_pass(count // FOR_EACH)
+        self._release_writes(count // SENT_PER_ADDED)
 
-    def lost(self, error: StoreAway) -> None:
+    def note_unreachable(self, error: StoreUnreachable) -> None:
         """It was found to be away."""
         if self.is_connected:
-            self._leave(error.message)
-            self._tell_once()
+            self._start_absence(error.message)
+            self._log_once()
 
     def catch_up(self, reason: str) -> None:
         """Something waits to be brought over: until that is done it counts as away."""
         if self.is_connected:
-            self._leave(reason)
+            self._start_absence(reason)
 
-    def outgrown(self, error: StoreTooNew) -> None:
+    def note_too_new(self, error: StoreTooNew) -> None:
         """It is there, and this program is too old for it: nobody waits for another attempt."""
         self._too_new = error
         self._grace.set()
         self._first.set()
 
-    def fitted(self) -> None:
+    def note_answer(self) -> None:
         """It has answered: whatever a newer program had done to it is so no more."""
         self._too_new = None
-        self._acquaintance.make()
+        self._acquaintance.create()
 
-    def expect_fitting(self) -> None:
+    def expect_supported(self) -> None:
         """Raises StoreTooNew: to be too old for a database is not the same as to be without it."""
         if (error := self._too_new) is not None:
             raise StoreTooNew(error.message, hint=error.hint, **error.facts)
 
-    def arrived(self, brought: str) -> None:
+    def note_connected(self, brought: str) -> None:
         """It is there, and nothing waits any more; `brought` says what was."""
         if self._is_told:
             log.warning("The database is back; %s.", brought)
         self._is_told = False
         self.since, self._reason = None, ""
-        self._set("connected")
+        self._set_status("connected")
         self._grace.set()
         self._first.set()
 
@@ -219,77 +235,79 @@ class Reaching:
         self._grace.set()
         self._first.set()
 
-    def _leave(self, reason: str) -> None:
+    def _start_absence(self, reason: str) -> None:
         self.since, self._reason = self._clock(), reason
-        self._set("reconnecting")
+        self._set_status("reconnecting")
         if self._is_closed:
             return
         self._grace, self._first = asyncio.Event(), asyncio.Event()
-        self._start(self._set_after(self._pace.patience, self._grace))
-        self._start(self._set_after(self._pace.reading, self._first))
-        self._start(self._regain())
+        self._start_task(self._set_after(self._pace.patience, self._grace))
+        self._start_task(self._set_after(self._pace.reading, self._first))
+        self._start_task(self._reconnect())
 
     async def _set_after(self, seconds: float, event: asyncio.Event) -> None:
         await self._pace.pause(seconds)
         event.set()
 
-    async def _regain(self) -> None:
+    async def _reconnect(self) -> None:
         waits = chain(self._pace.schedule, repeat(self._pace.every))
         for attempt, wait in enumerate(waits):
             if attempt == len(self._pace.schedule):
-                self._set("degraded")
+                self._set_status("degraded")
                 log.warning(
-                    STILL_AWAY if self._is_told else STILL_BEHIND, self.reason, self._pace.every
+                    STILL_UNREACHABLE if self._is_told else STILL_BEHIND,
+                    self.reason,
+                    self._pace.every,
                 )
             if wait:
                 await self._pace.pause(wait)
-            if await self._is_regained():
+            if await self._try_reconnect():
                 return
             self._first.set()
 
-    async def _is_regained(self) -> bool:
+    async def _try_reconnect(self) -> bool:
         try:
             await self.ask()
-            self.fitted()
+            self.note_answer()
             self._is_bringing = True
             await self._bring_over()
         except EverkeptError as error:
             self._reason = error.message
-            if isinstance(error, StoreAway):
-                self._tell_once()
+            if isinstance(error, StoreUnreachable):
+                self._log_once()
             if isinstance(error, StoreTooNew):
-                self.outgrown(error)
+                self.note_too_new(error)
         except Exception as error:
             # Whatever it is, the next attempt may go well, and nobody else would make it.
             self._reason = f"{type(error).__name__}: {error}"
             log.exception("the attempt to reach the database failed")
         finally:
             self._is_bringing = False
-            self._let_pass(len(self._line))
+            self._release_writes(len(self._line))
         return self.is_connected
 
-    def _let_pass(self, count: int) -> None:
+    def _release_writes(self, count: int) -> None:
         for _ in range(min(count, len(self._line))):
             self._line.popleft().set()
 
-    def _tell_once(self) -> None:
+    def _log_once(self) -> None:
         if not self._is_told:
             self._is_told = True
             log.warning("The database cannot be reached: %s It is tried again.", self.reason)
 
-    def _set(self, status: Reachable) -> None:
+    def _set_status(self, status: Reachability) -> None:
         if self.status != status:
             self.turns += "connected" in (self.status, status)
             self.status = status
             self._on_change()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="reaching")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def first_of(*awaited: Awaitable[object]) -> None:
+async def wait_for_first(*awaited: Awaitable[object]) -> None:
     """Ends with the first of them, and ends the others."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
@@ -300,15 +318,17 @@ async def first_of(*awaited: Awaitable[object]) -> None:
         await asyncio.wait(tasks)
 
 
-async def expected(library: Library, name: str, status: Status, error: EverkeptError) -> Project:
+async def confirm_status(
+    library: Library, name: str, status: Status, error: EverkeptError
+) -> Project:
     """The project, where an attempt without an answer has given it this status; else the error."""
-    project = await library.project(name)
+    project = await library.get_project(name)
     if project.status != status:
         raise error
     return project
 
 
-def always(act: Act) -> Callable[[], Awaitable[Act]]:
+def defer_act(act: Act) -> Callable[[], Awaitable[Act]]:
     async def given() -> Act:
         return act
 
@@ -318,21 +338,21 @@ def always(act: Act) -> Callable[[], Awaitable[Act]]:
 T = TypeVar("T")
 Ask = Callable[[], Awaitable[T]]
 
-BROKEN = (Unavailable, ReadOnly)  # of the copy: whatever is to be done to it
-FIRST = 1.4  # seconds that a question waits which is the first of all
-TRIES = 3  # of a call that meets a database which goes as soon as it has come
-WAITING = "Writes that were kept here are being brought over."
+REPLICA_ERRORS = (Unavailable, ReadOnly)  # of the copy: whatever is to be done to it
+FIRST_READ_SECONDS = 1.4  # seconds that a question waits which is the first of all
+MAX_TRIES = 3  # of a call that meets a database which goes as soon as it has come
+REPLAY_REASON = "Writes that were kept here are being brought over."
 
 
-class Disturbed(Exception):
+class ReplicaBusy(Exception):
     """The copy may not be changed now: something waits, or somebody else has changed it."""
 
 
-class Either:
+class FailoverRouter:
     """The one place that decides which of both answers a call."""
 
     def __init__(
-        self, reaching: Reaching, journal: Journal, has_copy: Callable[[], Awaitable[bool]]
+        self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]
     ) -> None:
         """`has_copy` says whether anything was ever seen of the database."""
         self.reaching = reaching
@@ -348,18 +368,18 @@ class Either:
         One answer to the outside is of one piece: what begins here goes on here.
         """
         if not self._has_looked:
-            self.look()
-        for _ in range(TRIES):
-            if reads_replica() or not await self.reaching.is_there_now():
+            self.check_journal()
+        for _ in range(MAX_TRIES):
+            if has_read_replica() or not await self.reaching.is_reachable_now():
                 break
             try:
-                return await self._answer_of(there)
-            except StoreAway as error:
-                self.reaching.lost(error)
+                return await self._ask_primary(there)
+            except StoreUnreachable as error:
+                self.reaching.note_unreachable(error)
             except Refused as error:
-                await self._is_shut_out(error)
-        self.reaching.expect_fitting()
-        note_replica(self.reaching.absence)
+                await self._handle_refusal(error)
+        self.reaching.expect_supported()
+        note_replica_read(self.reaching.absence)
         await self._has_copy()
         return await here()
 
@@ -372,72 +392,72 @@ class Either:
         """
         tries, may_be_done = 0, False
         while True:
-            self.look()
-            if tries < TRIES and await self.reaching.is_there():
+            self.check_journal()
+            if tries < MAX_TRIES and await self.reaching.is_reachable():
                 tries += 1
                 try:
-                    done = await self._fitting(there(may_be_done))
+                    done = await self._track_version(there(may_be_done))
                     self._has_answered = True
                     return done
-                except StoreAway as error:
+                except StoreUnreachable as error:
                     may_be_done = True
-                    self.reaching.lost(error)
+                    self.reaching.note_unreachable(error)
                 except QueryTimeout as error:
                     # It may be made still: what comes next must not overtake it. Nobody waits for
                     # as long a second time.
-                    tries, may_be_done = TRIES, True
+                    tries, may_be_done = MAX_TRIES, True
                     self.reaching.catch_up(error.message)
                 except StoreTooNew:
                     if not may_be_done:
                         raise
-                    tries = TRIES  # kept: a newer program settles whether it was done
+                    tries = MAX_TRIES  # kept: a newer program settles whether it was done
                 except Refused as error:
-                    await self._is_shut_out(error)
+                    await self._handle_refusal(error)
                 continue
             if not may_be_done:
-                self.reaching.expect_fitting()
-            await self.reaching.make_way()
-            async with self._journal.writing():
+                self.reaching.expect_supported()
+            await self.reaching.wait_to_add()
+            async with self._journal.lock_writes():
                 # What waited may have been brought over just now, and order must be kept.
-                if tries == TRIES or not self.reaching.is_connected:
+                if tries == MAX_TRIES or not self.reaching.is_connected:
                     done = await here(may_be_done)
-                    self.look()
+                    self.check_journal()
                     return done
 
-    async def aside(self, there: Ask[T], here: Ask[T]) -> T:
+    async def run_unjournaled(self, there: Ask[T], here: Ask[T]) -> T:
         """For what is no memory: while the database is away it stays here, and nobody is told."""
-        if await self.reaching.is_there_now():
+        if await self.reaching.is_reachable_now():
             try:
-                return await self._fitting(there())
-            except StoreAway as error:
-                self.reaching.lost(error)
+                return await self._track_version(there())
+            except StoreUnreachable as error:
+                self.reaching.note_unreachable(error)
             except Refused as error:
-                await self._is_shut_out(error)
-        self.reaching.expect_fitting()
+                await self._handle_refusal(error)
+        self.reaching.expect_supported()
         return await here()
 
-    async def promised(self, there: Callable[[bool], Awaitable[T]], sentence: str) -> T:
+    async def run_primary(self, there: Callable[[bool], Awaitable[T]], sentence: str) -> T:
         """For what cannot wait, and does no harm when it is done twice: now, or it is refused.
 
         It is told whether it may have been done already, by an attempt that got no answer.
         """
-        self.look()
+        self.check_journal()
         may_be_done = False
-        for _ in range(TRIES):
-            if not await self.reaching.is_there():
+        for _ in range(MAX_TRIES):
+            if not await self.reaching.is_reachable():
                 break
             try:
-                return await self._fitting(there(may_be_done))
-            except StoreAway as error:
-                self.reaching.lost(error)
+                return await self._track_version(there(may_be_done))
+            except StoreUnreachable as error:
+                self.reaching.note_unreachable(error)
                 may_be_done = True
-        self.reaching.expect_fitting()
+        self.reaching.expect_supported()
         outcome = "Whether it was done is not known." if may_be_done else "Nothing was done."
-        raise StoreAway(
+        raise StoreUnreachable(
             f"{sentence} {outcome} {self.reaching.reason}", hint="Try again when it is back."
         )
 
-    async def kept(
+    async def journal_act(
         self,
         act: Act,
         here: Ask[T],
@@ -450,21 +470,21 @@ class Either:
         Where the copy cannot be written at all it waits all the same, and `instead` is what was
         done.
         """
-        account = acting()
+        account = get_acting_account()
         whose = () if account is None else (account.name, account.id)
         entry = await self._journal.append(act, local_seq, *whose)
         try:
             done = await here()
-        except BROKEN as error:
+        except REPLICA_ERRORS as error:
             if instead is None:
                 await self._journal.remove(entry)
                 raise
-            self._tell_once(error)
+            self._log_once(error)
             done = instead()
         except Exception:
             await self._journal.remove(entry)
             raise
-        note_kept_here(self.reaching.absence)
+        note_pending_write(self.reaching.absence)
         return done
 
     async def forget(self, store: str, refs: Sequence[Ref], *, belongings: bool) -> bool:
@@ -475,22 +495,22 @@ class Either:
             log.warning("what was removed for good may still stand in the journal: %s", error)
             return False
 
-    def look(self) -> None:
+    def check_journal(self) -> None:
         """Whether something waits, whoever left it: then that comes first."""
         self._has_looked = True
-        if self.reaching.is_connected and self._journal.counts().waiting:
-            self.reaching.catch_up(WAITING)
+        if self.reaching.is_connected and self._journal.count_writes().waiting:
+            self.reaching.catch_up(REPLAY_REASON)
 
-    async def _answer_of(self, there: Ask[T]) -> T:
+    async def _ask_primary(self, there: Ask[T]) -> T:
         """A host that takes calls and says nothing is not waited for where there is a copy."""
         if self._has_answered:
-            return await self._fitting(there())
-        asking = asyncio.ensure_future(self._fitting(there()))
-        pausing = asyncio.ensure_future(self.reaching.pause(FIRST))
+            return await self._track_version(there())
+        asking = asyncio.ensure_future(self._track_version(there()))
+        pausing = asyncio.ensure_future(self.reaching.pause(FIRST_READ_SECONDS))
         try:
             await asyncio.wait([asking, pausing], return_when=asyncio.FIRST_COMPLETED)
             if not asking.done() and await self._has_copy():
-                raise StoreAway("It has given no answer yet.")
+                raise StoreUnreachable("It has given no answer yet.")
             answer = await asking
         finally:
             for task in (asking, pausing):
@@ -499,40 +519,40 @@ class Either:
         self._has_answered = True
         return answer
 
-    async def _fitting(self, asked: Awaitable[T]) -> T:
+    async def _track_version(self, asked: Awaitable[T]) -> T:
         """Whether this program is too old for it is remembered beyond its being there."""
         try:
             answer = await asked
         except StoreTooNew as error:
-            self.reaching.outgrown(error)
+            self.reaching.note_too_new(error)
             raise
-        self.reaching.fitted()
+        self.reaching.note_answer()
         return answer
 
-    async def _is_shut_out(self, error: Refused) -> None:
+    async def _handle_refusal(self, error: Refused) -> None:
         """Raises it unless nothing may be asked at all, and there is something to answer with."""
         if type(error) is Refused:
             try:
                 await self.reaching.ask()
-            except (Refused, StoreAway) as reason:
+            except (Refused, StoreUnreachable) as reason:
                 if await self._has_copy():
-                    self.reaching.lost(StoreAway(reason.message))
+                    self.reaching.note_unreachable(StoreUnreachable(reason.message))
                     return
         raise error
 
-    def _tell_once(self, error: EverkeptError) -> None:
+    def _log_once(self, error: EverkeptError) -> None:
         if type(error) not in self._told:
             self._told.add(type(error))
             log.warning("The copy on this machine cannot be written; writes wait on: %s", error)
 
-    def alone(self) -> AbstractAsyncContextManager[None]:
+    def lock_replica(self) -> AbstractAsyncContextManager[None]:
         """While nobody else changes the copy, whatever waits."""
-        return self._journal.writing()
+        return self._journal.lock_writes()
 
     @asynccontextmanager
-    async def undisturbed(self) -> AsyncGenerator[None, None]:
+    async def lock_idle_replica(self) -> AsyncGenerator[None, None]:
         """While nobody else changes the copy, and nothing waits. Raises Disturbed."""
-        async with self._journal.writing():
-            if not self.reaching.is_connected or self._journal.counts().waiting:
-                raise Disturbed
+        async with self._journal.lock_writes():
+            if not self.reaching.is_connected or self._journal.count_writes().waiting:
+                raise ReplicaBusy
             yield

@@ -6,17 +6,27 @@ from typing import Any, cast
 
 from everkept.core.ports import Token
 from everkept.core.projects import Project
-from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
+from everkept.core.records import (
+    Batch,
+    Delete,
+    Insert,
+    Record,
+    RecordLink,
+    Ref,
+    Restore,
+    Step,
+    Update,
+)
 from everkept.engines.sqlite.connection import Connection
-from everkept.values import MISSING, Field, Value, fields
+from everkept.values import MISSING, Value, ValueField, list_fields
 
-USER = "user"
-HISTORY = "history"
-_OF_PROJECT = "project:"
+USER_STORE = "user"
+HISTORY_STORE = "history"
+_PROJECT_PREFIX = "project:"
 
 
 class Commit(Value):
-    """A batch for one store: USER, HISTORY, or what `store_of` gives."""
+    """A batch for one store: USER, HISTORY, or what `format_store_name` gives."""
 
     store: str
     batch: Batch
@@ -75,20 +85,20 @@ Act = (
 )
 
 
-def store_of(project_id: str) -> str:
+def format_store_name(project_id: str) -> str:
     """How a Commit names the store of a project."""
-    return _OF_PROJECT + project_id
+    return _PROJECT_PREFIX + project_id
 
 
-def project_of(store: str) -> str | None:
+def parse_project_id(store: str) -> str | None:
     """The id of the project whose store it is; None of one that belongs to no project."""
-    return store.removeprefix(_OF_PROJECT) if store.startswith(_OF_PROJECT) else None
+    return store.removeprefix(_PROJECT_PREFIX) if store.startswith(_PROJECT_PREFIX) else None
 
 
-_Thing = Record | Link | Update | Batch | Project | Token | Act
+_Thing = Record | RecordLink | Update | Batch | Project | Token | Act
 
 # Those whose fields are plain values.
-_PLAIN: dict[str, type[Any]] = {
+_PLAIN_ACTS: dict[str, type[Any]] = {
     "archive": ArchiveProject,
     "restore": RestoreProject,
     "switch": SwitchProject,
@@ -96,30 +106,30 @@ _PLAIN: dict[str, type[Any]] = {
     "note": SetNote,
     "remove_token": RemoveToken,
 }
-_NAMES = {kind: name for name, kind in _PLAIN.items()}
+_ACT_NAMES = {kind: name for name, kind in _PLAIN_ACTS.items()}
 
 
-def encoded(act: Act) -> str:
+def encode_act(act: Act) -> str:
     match act:
         case Commit(store, batch):
-            steps = [_step(step) for step in batch.steps]
-            body = {"store": store, "batch": {**_values(batch), "steps": steps}}
+            steps = [_encode_step(step) for step in batch.steps]
+            body = {"store": store, "batch": {**_collect_values(batch), "steps": steps}}
             name = "commit"
         case CreateProject(project):
-            name, body = "create", _values(project)
+            name, body = "create", _collect_values(project)
         case AddToken(token, secret_hash):
-            name, body = "add_token", {"token": _values(token), "secret_hash": secret_hash}
+            name, body = "add_token", {"token": _collect_values(token), "secret_hash": secret_hash}
         case _:
-            name, body = _NAMES[type(act)], _values(act)
+            name, body = _ACT_NAMES[type(act)], _collect_values(act)
     return json.dumps([name, body], separators=(",", ":"))
 
 
-def decoded(text: str) -> Act:
+def decode_act(text: str) -> Act:
     name, body = cast(tuple[str, dict[str, Any]], json.loads(text))
     match name:
         case "commit":
             batch = cast(dict[str, Any], body["batch"])
-            steps = tuple(_step_of(*step) for step in batch["steps"])
+            steps = tuple(_decode_step(*step) for step in batch["steps"])
             rest = {name: value for name, value in batch.items() if name != "steps"}
             return Commit(body["store"], Batch(steps, **rest))
         case "create":
@@ -127,17 +137,17 @@ def decoded(text: str) -> Act:
         case "add_token":
             return AddToken(Token(**body["token"]), body["secret_hash"])
         case _:
-            return cast(Act, _PLAIN[name](**body))
+            return cast(Act, _PLAIN_ACTS[name](**body))
 
 
-def _step(step: Step) -> tuple[str, Any]:
+def _encode_step(step: Step) -> tuple[str, Any]:
     match step:
         case Insert(Record() as record):
-            return "insert", _values(record)
-        case Insert(Link() as link):
-            return "link", _values(link)
+            return "insert", _collect_values(record)
+        case Insert(RecordLink() as link):
+            return "link", _collect_values(link)
         case Update():
-            return "update", _values(step)
+            return "update", _collect_values(step)
         case Delete(ref):
             return "delete", (ref.subject, ref.id)
         case Restore(ref):
@@ -146,14 +156,14 @@ def _step(step: Step) -> tuple[str, Any]:
             raise TypeError(step)
 
 
-def _step_of(name: str, body: Any) -> Step:
+def _decode_step(name: str, body: Any) -> Step:
     match name:
         case "insert":
-            return Insert(Record(**_with_tags(body)))
+            return Insert(Record(**_restore_tags(body)))
         case "link":
-            return Insert(Link(**body))
+            return Insert(RecordLink(**body))
         case "update":
-            values = _with_tags(body["values"])
+            values = _restore_tags(body["values"])
             return Update(body["id"], values, body["version"], body.get("at"))
         case "delete":
             return Delete(Ref(*body))
@@ -163,26 +173,26 @@ def _step_of(name: str, body: Any) -> Step:
             raise ValueError(name)
 
 
-def _with_tags(values: Mapping[str, Any]) -> dict[str, Any]:
+def _restore_tags(values: Mapping[str, Any]) -> dict[str, Any]:
     """JSON knows lists alone."""
     tags = {"tags": tuple(values["tags"])} if "tags" in values else {}
     return {**values, **tags}
 
 
-def _values(thing: _Thing) -> dict[str, Any]:
+def _collect_values(thing: _Thing) -> dict[str, Any]:
     """What differs from an empty one of its kind."""
-    all_values = ((each, getattr(thing, each.name)) for each in fields(thing))
-    return {each.name: value for each, value in all_values if value != _default(each)}
+    all_values = ((each, getattr(thing, each.name)) for each in list_fields(thing))
+    return {each.name: value for each, value in all_values if value != _get_default(each)}
 
 
-def _default(each: Field) -> Any:
+def _get_default(each: ValueField) -> Any:
     return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 _UNREFERRED = "entry NOT IN (SELECT undoes FROM entries WHERE undoes IS NOT NULL)"
 
 
-def note(db: Connection, store: str, local_seq: int, entry: int) -> None:
+def note_number(db: Connection, store: str, local_seq: int, entry: int) -> None:
     """A log only grows: who has the number or a later one is from before the log was replaced."""
     db.execute(
         "UPDATE numbers SET local_seq = NULL WHERE store = ? AND local_seq >= ?", (store, local_seq)
@@ -192,7 +202,7 @@ def note(db: Connection, store: str, local_seq: int, entry: int) -> None:
     )
 
 
-def undone_entry(db: Connection, act: Act) -> int | None:
+def find_undone_entry(db: Connection, act: Act) -> int | None:
     """The entry whose commit the act takes back; None where the database has that one's number."""
     if not isinstance(act, Commit) or act.batch.undoes is None:
         return None
@@ -202,11 +212,11 @@ def undone_entry(db: Connection, act: Act) -> int | None:
     ).get
 
 
-def settle(db: Connection, entry: int, committed_as: int | None) -> None:
+def set_committed_seq(db: Connection, entry: int, committed_as: int | None) -> None:
     db.execute("UPDATE numbers SET seq = ? WHERE entry = ?", (committed_as, entry))
 
 
-def committed_as(db: Connection, entry: int) -> int | None:
+def find_committed_seq(db: Connection, entry: int) -> int | None:
     return db.execute("SELECT seq FROM numbers WHERE entry = ?", (entry,)).get
 
 
@@ -215,7 +225,7 @@ def renumber(db: Connection, old: int, new: int) -> None:
     db.execute("UPDATE entries SET undoes = ? WHERE undoes = ?", (new, old))
 
 
-def forget(db: Connection, store: str) -> None:
+def forget_numbers(db: Connection, store: str) -> None:
     db.execute("UPDATE numbers SET local_seq = NULL WHERE store = ?", (store,))
     db.execute(
         f"DELETE FROM numbers WHERE store = ? AND {_UNREFERRED} "

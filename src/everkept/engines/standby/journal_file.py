@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from everkept.core.disk import sync_folder, usable
+from everkept.core.disk import sync_folder, translate_os_errors
 from everkept.core.locks import WaitingLock
-from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
+from everkept.core.records import (
+    Batch,
+    Delete,
+    Insert,
+    Record,
+    RecordLink,
+    Ref,
+    Restore,
+    Step,
+    Update,
+)
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
@@ -18,13 +28,13 @@ from everkept.engines.sqlite.connection import (
     connect,
     create,
     fold,
-    transaction,
-    translated,
+    open_transaction,
+    translate_errors,
     unlink_logs,
 )
-from everkept.engines.sqlite.database import Worker
+from everkept.engines.sqlite.database import ConnectionWorker
 from everkept.engines.sqlite.schema import Schema
-from everkept.engines.standby.journal_acts import Commit, decoded, encoded
+from everkept.engines.standby.journal_acts import Commit, decode_act, encode_act
 from everkept.errors import Conflict, StoreDamaged
 from everkept.values import replace
 
@@ -113,7 +123,7 @@ END;
 # The id of the account, as the server knew it that took the write: a name may become another's.
 _JOURNAL_4 = "ALTER TABLE entries ADD COLUMN account_id TEXT NOT NULL DEFAULT '';"
 
-JOURNAL = Schema(
+JOURNAL_SCHEMA = Schema(
     "journal",
     0x45564B4A,  # "EVKJ"
     (_JOURNAL_1, _JOURNAL_2, _JOURNAL_3, _JOURNAL_4),
@@ -124,13 +134,13 @@ JOURNAL = Schema(
 log = logging.getLogger(__name__)
 
 _TITLE = "The journal of what waits for the database"
-_GLANCE = 0.05  # seconds that a glance waits for another process
-_FOLD = 1.0  # seconds that readers have to end
+_INLINE_WAIT_SECONDS = 0.05  # seconds that a glance waits for another process
+_FOLD_SECONDS = 1.0  # seconds that readers have to end
 
 T = TypeVar("T")
 
 
-class _Replaced(Exception):
+class _FileReplaced(Exception):
     """Another process has moved the file away since it was opened here."""
 
 
@@ -140,7 +150,7 @@ class JournalFile:
     def __init__(self, path: Path) -> None:
         self._first = path
         self._founding = WaitingLock(path.with_suffix(".founding"), "The making of the journal")
-        self._worker = Worker(f"journal {path.name}", self._open)
+        self._worker = ConnectionWorker(f"journal {path.name}", self._open)
         self._inode: int | None = None  # of what the worker has open
         self._is_suspect = False
         self._glass: tuple[Connection, int] | None = None  # with the inode of what it has open
@@ -149,11 +159,11 @@ class JournalFile:
     def _path(self) -> Path:
         """Of the last one: a damaged file that could not be moved away has a successor."""
         path = self._first
-        while (successor := self._successor_of(path)).exists():
+        while (successor := self._build_successor(path)).exists():
             path = successor
         return path
 
-    def _successor_of(self, path: Path) -> Path:
+    def _build_successor(self, path: Path) -> Path:
         number = 1 if path == self._first else int(path.stem.rpartition("-")[2])
         return path.with_name(f"{self._first.stem}-{number + 1}{path.suffix}")
 
@@ -161,7 +171,7 @@ class JournalFile:
         """Asks once more where the file was damaged, or replaced by another process."""
 
         def ask(db: Connection) -> T:
-            with translated(self._path, JOURNAL, title=_TITLE, connection=db):
+            with translate_errors(self._path, JOURNAL_SCHEMA, title=_TITLE, connection=db):
                 self._expect_in_place()
                 return question(db)
 
@@ -169,7 +179,7 @@ class JournalFile:
             return await self._worker.run(ask)
         except StoreDamaged:
             self._is_suspect = True
-        except (_Replaced, Conflict):
+        except (_FileReplaced, Conflict):
             pass
         await self.close()
         return await self._worker.run(ask)
@@ -178,76 +188,78 @@ class JournalFile:
         """In one transaction, which is on the disk when this returns."""
 
         def commit(db: Connection) -> T:
-            with transaction(db):
-                check_version(db, self._path, JOURNAL, _TITLE)
+            with open_transaction(db):
+                check_version(db, self._path, JOURNAL_SCHEMA, _TITLE)
                 return work(db)
 
         return await self.read(commit)
 
     async def fold(self) -> bool:
         """Empties the log beside the file; False if a reader needs it still."""
-        return await asyncio.to_thread(fold, self._path, JOURNAL, _FOLD, title=_TITLE)
+        return await asyncio.to_thread(
+            fold, self._path, JOURNAL_SCHEMA, _FOLD_SECONDS, title=_TITLE
+        )
 
-    def glance(self, question: Callable[[Connection], T]) -> T | None:
+    def read_inline(self, question: Callable[[Connection], T]) -> T | None:
         """For what takes microseconds, without a thread; None where there is no file."""
-        inode = _inode_of(self._path)
+        inode = _find_inode(self._path)
         if self._glass is None or self._glass[1] != inode:
-            self.put_glass_away()
+            self.close_inline()
             if inode is None:
                 return None
-            busy = BusyHandler(_GLANCE)
-            self._glass = connect(self._path, JOURNAL, busy=busy, title=_TITLE), inode
-        with translated(self._path, JOURNAL, title=_TITLE):
+            busy = BusyHandler(_INLINE_WAIT_SECONDS)
+            self._glass = connect(self._path, JOURNAL_SCHEMA, busy=busy, title=_TITLE), inode
+        with translate_errors(self._path, JOURNAL_SCHEMA, title=_TITLE):
             return question(self._glass[0])
 
-    def put_glass_away(self) -> None:
+    def close_inline(self) -> None:
         glass, self._glass = self._glass, None
         if glass is not None:
             glass[0].close()
 
     async def close(self) -> None:
-        self.put_glass_away()
+        self.close_inline()
         await self._worker.close()
 
     def _expect_in_place(self) -> None:
-        if _inode_of(self._path) != self._inode:
-            raise _Replaced
+        if _find_inode(self._path) != self._inode:
+            raise _FileReplaced
 
     def _open(self, busy: BusyHandler) -> Connection:
         if self._is_suspect:
             self._move_if_damaged()
         try:
-            connection = self._connected(busy)
+            connection = self._connect(busy)
         except StoreDamaged:
             self._move_if_damaged()
-            connection = self._connected(busy)
+            connection = self._connect(busy)
         # Without it macOS leaves it to the disk when something is really there.
         connection.execute("PRAGMA fullfsync=ON").fetchall()
         return connection
 
-    def _connected(self, busy: BusyHandler) -> Connection:
+    def _connect(self, busy: BusyHandler) -> Connection:
         path = self._path
-        with usable(path):
+        with translate_os_errors(path):
             if not path.exists():
-                with self._founding.held():
-                    _make(path)
-            self._inode = _inode_of(path)
-        return connect(path, JOURNAL, synchronous="full", busy=busy, title=_TITLE)
+                with self._founding.hold():
+                    _create_file(path)
+            self._inode = _find_inode(path)
+        return connect(path, JOURNAL_SCHEMA, synchronous="full", busy=busy, title=_TITLE)
 
     def _move_if_damaged(self) -> None:
         """Somebody else may have done so already."""
-        with self._founding.held(), usable(self._first):
+        with self._founding.hold(), translate_os_errors(self._first):
             path = self._path
             if not path.exists() or self._is_sound():
                 self._is_suspect = False
                 return
             try:
-                left = _moved(path)
+                left = _move_damaged(path)
             except PermissionError:
                 # Windows moves no file that another process has open. That one will look for the
                 # successor as soon as it uses the journal.
                 left = path
-                _make(self._successor_of(path))
+                _create_file(self._build_successor(path))
             self._is_suspect = False
         log.error(
             "the journal %s is damaged: it is left as %s, and what waited in it is not written "
@@ -259,21 +271,21 @@ class JournalFile:
     def _is_sound(self) -> bool:
         try:
             with (
-                translated(self._path, JOURNAL, title=_TITLE),
-                closing(connect(self._path, JOURNAL, title=_TITLE)) as db,
+                translate_errors(self._path, JOURNAL_SCHEMA, title=_TITLE),
+                closing(connect(self._path, JOURNAL_SCHEMA, title=_TITLE)) as db,
             ):
                 return db.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
         except StoreDamaged:
             return False
 
 
-def _make(path: Path) -> None:
+def _create_file(path: Path) -> None:
     if path.exists():
         return
     # Under another name first, so that nobody opens a half-made one.
     draft = path.with_name(f"{path.stem}.{uuid4().hex}.new")
     try:
-        create(draft, JOURNAL)
+        create(draft, JOURNAL_SCHEMA)
         # The log of a file that was moved away would be taken for the new one's.
         unlink_logs(path)
         draft.replace(path)
@@ -283,7 +295,7 @@ def _make(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _moved(path: Path) -> Path:
+def _move_damaged(path: Path) -> Path:
     aside = path.with_name(f"{path.stem}.damaged-{uuid4().hex[:8]}.db")
     # The file itself comes last: without its log it is still a damaged one.
     for suffix in ("-wal", "-shm", ""):
@@ -293,32 +305,32 @@ def _moved(path: Path) -> Path:
     return aside
 
 
-def _inode_of(path: Path) -> int | None:
+def _find_inode(path: Path) -> int | None:
     try:
         return path.stat().st_ino
     except FileNotFoundError:
         return None
 
 
-_REMOVED = "Part of it was removed for good."
+_REMOVED_REASON = "Part of it was removed for good."
 
 
-class Doomed:
+class JournalPurgeSet:
     """Things to be forgotten; with `belongings` also children and links, as they come up."""
 
     def __init__(self, refs: Iterable[Ref], *, belongings: bool) -> None:
         self._refs = set(refs)
         self._belongings = belongings
 
-    def without(self, batch: Batch) -> Batch:
-        return replace(batch, steps=tuple(step for step in batch.steps if not self._has(step)))
+    def filter_batch(self, batch: Batch) -> Batch:
+        return replace(batch, steps=tuple(step for step in batch.steps if not self._has_step(step)))
 
-    def _has(self, step: Step) -> bool:
+    def _has_step(self, step: Step) -> bool:
         match step:
             case Insert(Record() as record):
-                return self._takes(record.ref, (record.parent,))
-            case Insert(Link() as link):
-                return self._takes(link.ref, (link.source, link.target))
+                return self._should_remove(record.ref, (record.parent,))
+            case Insert(RecordLink() as link):
+                return self._should_remove(link.ref, (link.source, link.target))
             case Update():
                 return Ref("record", step.id) in self._refs
             case Delete(ref) | Restore(ref):
@@ -326,33 +338,33 @@ class Doomed:
             case _:
                 raise TypeError(step)
 
-    def _takes(self, ref: Ref, owners: Iterable[str | None]) -> bool:
+    def _should_remove(self, ref: Ref, owners: Iterable[str | None]) -> bool:
         if self._belongings and any(Ref("record", each) in self._refs for each in owners if each):
             self._refs.add(ref)
         return ref in self._refs
 
 
-def forget(db: Connection, stores: Collection[str], doomed: Doomed) -> int:
+def purge_entries(db: Connection, stores: Collection[str], doomed: JournalPurgeSet) -> int:
     """Gives how many entries had something of it. One of which nothing is left goes as a whole."""
     rows = db.execute(
         "SELECT seq, act, local_seq, undoes, reason, aside_at, account, account_id FROM entries"
     ).fetchall()
     changed = 0
     for seq, text, local_seq, undoes, reason, *rest in sorted(rows):
-        act = decoded(text)
+        act = decode_act(text)
         if not isinstance(act, Commit) or act.store not in stores:
             continue
-        left = doomed.without(act.batch)
+        left = doomed.filter_batch(act.batch)
         if left.steps == act.batch.steps:
             continue
         changed += 1
         db.execute("DELETE FROM entries WHERE seq = ?", (seq,))
         if left.steps:
-            why = reason and _REMOVED  # the reason may name what is to be forgotten
+            why = reason and _REMOVED_REASON  # the reason may name what is to be forgotten
             db.execute(
                 "INSERT INTO entries"
                 "(seq, act, local_seq, undoes, reason, aside_at, account, account_id) "
                 "VALUES (?,?,?,?,?,?,?,?)",
-                (seq, encoded(Commit(act.store, left)), local_seq, undoes, why, *rest),
+                (seq, encode_act(Commit(act.store, left)), local_seq, undoes, why, *rest),
             )
     return changed

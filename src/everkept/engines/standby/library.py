@@ -7,29 +7,29 @@ from typing import Any, ClassVar, TypeVar, cast
 from uuid import uuid4
 
 from everkept.core import library as catalog
-from everkept.core.answers import PASSING, Holdings
+from everkept.core.answers import LEASE_PREFIX, CatalogData
 from everkept.core.library import CatalogChange, CatalogChanges, CatalogQuestion, Condition, Library
-from everkept.core.ports import RightsOf, of_nobody
+from everkept.core.ports import FindRights, find_no_rights
 from everkept.core.projects import Project
-from everkept.core.sessions import NOTES
+from everkept.core.sessions import NOTE_PREFIX
 from everkept.core.store import RecordStore
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.engines.standby.failover import (
-    EVERY,
-    PATIENCE,
-    SCHEDULE,
-    Acquaintance,
-    Either,
-    Pace,
+    RETRY_SCHEDULE_SECONDS,
+    RETRY_SECONDS,
+    WRITE_WAIT_SECONDS,
+    Availability,
+    FailoverRouter,
+    FirstContactMarker,
     Pause,
-    Reaching,
-    always,
-    expected,
+    RetryPolicy,
+    confirm_status,
+    defer_act,
 )
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import (
-    HISTORY,
-    USER,
+    HISTORY_STORE,
+    USER_STORE,
     Act,
     AddToken,
     ArchiveProject,
@@ -39,19 +39,24 @@ from everkept.engines.standby.journal_acts import (
     SetNote,
     SwitchProject,
 )
-from everkept.engines.standby.replay import bring_over
-from everkept.engines.standby.replica import OWN, RecentActs, expect_the_same, without_own
-from everkept.engines.standby.replica_follower import Follower
-from everkept.engines.standby.store import Ends, OwnEnds, ProjectEnds, StandbyStore
+from everkept.engines.standby.replay import replay_pending
+from everkept.engines.standby.replica import (
+    STANDBY_NOTES,
+    RecentActs,
+    drop_standby_notes,
+    expect_same_database,
+)
+from everkept.engines.standby.replica_follower import ReplicaFollower
+from everkept.engines.standby.store import OwnStorePair, ProjectStorePair, StandbyStore, StorePair
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
 from everkept.values import replace
 
-TIME_TO_CLOSE = 0.4  # seconds for each half of it: who ends a program waits for one
+CLOSE_SECONDS = 0.4  # seconds for each half of it: who ends a program waits for one
 
 
-async def briefly(*endings: Awaitable[None]) -> None:
+async def close_briefly(*endings: Awaitable[None]) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(TIME_TO_CLOSE):
+        async with asyncio.timeout(CLOSE_SECONDS):
             await asyncio.gather(*endings, return_exceptions=True)
 
 
@@ -59,8 +64,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 Ask = Callable[[Library], Awaitable[T]]
 
-_ALL = 1_000_000
-_PROBE = OWN + "probe"  # a note that nobody writes: no question is smaller
+_MAX_SEARCHES = 1_000_000
+_PROBE_NOTE = STANDBY_NOTES + "probe"  # a note that nobody writes: no question is smaller
 
 
 class StandbyLibrary(Library):
@@ -76,13 +81,13 @@ class StandbyLibrary(Library):
         replica: Library,
         journal: Journal,
         *,
-        clock: Clock = now,
+        clock: Clock = read_clock,
         pause: Pause = asyncio.sleep,
-        schedule: Sequence[float] = SCHEDULE,
-        every: float = EVERY,
-        patience: float = PATIENCE,
+        schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS,
+        every: float = RETRY_SECONDS,
+        patience: float = WRITE_WAIT_SECONDS,
         on_change: Callable[[Condition], None] | None = None,
-        rights_of: RightsOf = of_nobody,
+        rights_of: FindRights = find_no_rights,
     ) -> None:
         """`pause` waits for so many seconds, and `on_change` is told when the status is another.
 
@@ -94,32 +99,34 @@ class StandbyLibrary(Library):
         self._clock = clock
         self._on_change = on_change
         self._rights_of = rights_of
-        self._reaching = Reaching(
-            lambda: primary.note(_PROBE),
-            self._bring_over,
+        self._reaching = Availability(
+            lambda: primary.get_note(_PROBE_NOTE),
+            self._replay,
             clock=clock,
-            pace=Pace(pause, schedule, every, patience),
-            on_change=self._tell,
-            acquaintance=Acquaintance(journal.folder),
+            pace=RetryPolicy(pause, schedule, every, patience),
+            on_change=self._notify,
+            acquaintance=FirstContactMarker(journal.folder),
         )
-        self._either = Either(self._reaching, journal, lambda: self._follower.recall())
+        self._either = FailoverRouter(self._reaching, journal, lambda: self._follower.load_state())
         self._acts = RecentActs()
-        self._follower = Follower(
+        self._follower = ReplicaFollower(
             primary,
             replica,
             self._either,
             journal,
             self._acts,
             in_use=lambda: [store.ends for store in self._used.values()],
-            everything=self._all_ends,
+            everything=self._list_store_pairs,
             clock=clock,
             pause=pause,
             every=every,
         )
-        self._stores: dict[str, tuple[StandbyStore, ProjectEnds]] = {}  # by the id of the project
+        self._stores: dict[
+            str, tuple[StandbyStore, ProjectStorePair]
+        ] = {}  # by the id of the project
         self._own = {
-            name: StandbyStore(OwnEnds(name, primary, replica), self._either, self._follower)
-            for name in (USER, HISTORY)
+            name: StandbyStore(OwnStorePair(name, primary, replica), self._either, self._follower)
+            for name in (USER_STORE, HISTORY_STORE)
         }
         self._used: dict[str, StandbyStore] = {}  # by name
 
@@ -128,13 +135,13 @@ class StandbyLibrary(Library):
 
     @property
     def condition(self) -> Condition:
-        counts = self._journal.counts()
+        counts = self._journal.count_writes()
         return replace(
             self._primary.condition,
             status=self._reaching.status,
             since=self._reaching.since,
             reason=self._reaching.reason,
-            never_reached=self._reaching.is_unknown,
+            never_reached=self._reaching.is_never_reached,
             is_catching_up=not self._reaching.is_connected
             and self._reaching.absence.is_catching_up,
             waiting=counts.waiting,
@@ -146,14 +153,14 @@ class StandbyLibrary(Library):
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
         asked: CatalogQuestion[Any] = question
-        if isinstance(asked, catalog.GetNote) and asked.key.startswith(PASSING):
-            return await self._aside(lambda library: library.ask(question))
+        if isinstance(asked, catalog.GetNote) and asked.key.startswith(LEASE_PREFIX):
+            return await self._run_unjournaled(lambda library: library.ask(question))
         answer = await self._read(lambda library: library.ask(question))
         if isinstance(asked, catalog.ListNotes):
-            return cast("A", without_own(cast("Mapping[str, str]", answer)))
-        if isinstance(asked, catalog.ReadHoldings):
-            found = cast("Holdings", answer)
-            return cast("A", replace(found, notes=without_own(found.notes)))
+            return cast("A", drop_standby_notes(cast("Mapping[str, str]", answer)))
+        if isinstance(asked, catalog.ReadCatalogData):
+            found = cast("CatalogData", answer)
+            return cast("A", replace(found, notes=drop_standby_notes(found.notes)))
         return answer
 
     async def apply(self, change: CatalogChange[A]) -> A:
@@ -164,8 +171,8 @@ class StandbyLibrary(Library):
 
         async def there() -> tuple[Project, StandbyStore]:
             project, found = await self._primary.open(name)
-            store, ends = self._store_of(project)
-            ends.found(found)
+            store, ends = self._get_store(project)
+            ends.set_primary(found)
             return project, store
 
         async def here() -> tuple[Project, StandbyStore]:
@@ -173,9 +180,9 @@ class StandbyLibrary(Library):
             for _, ends in list(self._stores.values()):
                 if ends.project_name == name:
                     with suppress(NotFound):  # another one of that name
-                        await ends.at_hand()
+                        await ends.ensure_replica()
             project, _ = await self._replica.open(name)
-            return project, self._store_of(project)[0]
+            return project, self._get_store(project)[0]
 
         project, store = await self._either.read(there, here)
         self._used[store.ends.name] = store
@@ -187,30 +194,30 @@ class StandbyLibrary(Library):
         own_id, moment = change.project_id or str(uuid4()), change.at or self._clock()
 
         async def made(library: Library, error: EverkeptError) -> Project:
-            project = await library.project(name)
+            project = await library.get_project(name)
             if project.id != own_id:
                 raise error
             return project
 
         wanted = Project(own_id, name, description, "active", moment, moment)
-        project = await self._do(
-            always(CreateProject(wanted)),
+        project = await self._apply_act(
+            defer_act(CreateProject(wanted)),
             lambda library: library.create(name, description, project_id=own_id, at=moment),
             made,
             lambda: wanted,
         )
-        self._store_of(project)[1].was_there = True
+        self._get_store(project)[1].was_there = True
         return project
 
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
         act = ArchiveProject if change.status == "archived" else RestoreProject
-        project = await self._do(
-            lambda: self._of(change.name, act),
+        project = await self._apply_act(
+            lambda: self._build_act(change.name, act),
             lambda library: library.apply(change),
-            lambda library, error: expected(library, change.name, change.status, error),
+            lambda library, error: confirm_status(library, change.name, change.status, error),
         )
         if change.status == "archived":
-            self._put_away(project.id)
+            self._drop_store(project.id)
         return project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
@@ -224,64 +231,64 @@ class StandbyLibrary(Library):
                 if not may_be_done:
                     raise
 
-        await self._either.promised(
+        await self._either.run_primary(
             there, f'Project "{name}" cannot be deleted while the database is away.'
         )
         with suppress(EverkeptError):  # what follows the database would do it too
             await self._replica.delete(name)
         for project_id, (_, ends) in list(self._stores.items()):
             if ends.project_name == name:
-                self._put_away(project_id)
+                self._drop_store(project_id)
 
     async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
         name, off = change.name, change.off
         moment = change.at or self._clock()  # the time that counts, also for a later replay
-        return await self._do(
-            lambda: self._of(
+        return await self._apply_act(
+            lambda: self._build_act(
                 name, lambda project_id, name: SwitchProject(project_id, name, off, moment)
             ),
-            lambda library: library.switch(name, off=off, at=moment),
+            lambda library: library.set_off(name, off=off, at=moment),
         )
 
-    async def user(self) -> StandbyStore:
-        return self._own_store(USER)
+    async def open_user_store(self) -> StandbyStore:
+        return self._get_own_store(USER_STORE)
 
-    async def history(self) -> StandbyStore:
-        return self._own_store(HISTORY)
+    async def open_history_store(self) -> StandbyStore:
+        return self._get_own_store(HISTORY_STORE)
 
     async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
-        return await self._do(
-            always(AssignWorkspace(change.path, change.project.id)),
+        return await self._apply_act(
+            defer_act(AssignWorkspace(change.path, change.project.id)),
             lambda library: library.apply(change),
             instead=lambda: change.project,
         )
 
     async def _write_note(self, change: catalog.WriteNote) -> None:
-        if change.key.startswith(PASSING):
-            await self._apply_aside(change)
-        elif change.key.startswith(NOTES):  # every server gives access to the same accounts
-            await self._there_first(
+        if change.key.startswith(LEASE_PREFIX):
+            await self._apply_unjournaled(change)
+        elif change.key.startswith(NOTE_PREFIX):  # every server gives access to the same accounts
+            await self._run_primary_first(
                 lambda library: library.apply(change),
                 "Accounts and what they see cannot be changed while the database is away.",
             )
         else:
-            await self._do(
-                always(SetNote(change.key, change.value)),
+            await self._apply_act(
+                defer_act(SetNote(change.key, change.value)),
                 lambda library: library.apply(change),
                 instead=lambda: None,
             )
 
-    async def _apply_aside(self, change: CatalogChange[None]) -> None:
-        await self._aside(lambda library: library.apply(change))
+    async def _apply_unjournaled(self, change: CatalogChange[None]) -> None:
+        await self._run_unjournaled(lambda library: library.apply(change))
 
     async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
-        known = len(await self.searches(limit=_ALL))
+        known = len(await self.list_searches(limit=_MAX_SEARCHES))
 
         async def there(again: bool) -> int:
             forgotten = await self._primary.forget_searches()
             return max(forgotten, known) if again else forgotten
 
-        forgotten = await self._either.promised(
+        forgotten = await self._either.run_primary(
             there,
             "What was asked cannot be forgotten while the database is away: it would stay there.",
         )
@@ -289,42 +296,42 @@ class StandbyLibrary(Library):
 
     async def _register_token(self, change: catalog.RegisterToken) -> None:
         async def added(library: Library, error: EverkeptError) -> None:
-            if change.token not in await library.tokens():
+            if change.token not in await library.list_tokens():
                 raise error
 
-        await self._do(
-            always(AddToken(change.token, change.secret_hash)),
+        await self._apply_act(
+            defer_act(AddToken(change.token, change.secret_hash)),
             lambda library: library.apply(change),
             added,
             lambda: None,
         )
 
     async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
-        known = change.token_id in {token.id for token in await self.tokens()}
-        removed = await self._there_first(
+        known = change.token_id in {token.id for token in await self.list_tokens()}
+        removed = await self._run_primary_first(
             lambda library: library.apply(change),
             "A token cannot be removed while the database is away: it would be valid there.",
         )
         return removed or known
 
-    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
-        await self._promised(
+    async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
+        await self._run_primary(
             lambda library: library.apply(change),
             "What is copied cannot be kept here until the database is back.",
         )
         self._follower.wake_all()
 
-    async def store_of(self, project: Project) -> RecordStore:
+    async def get_store(self, project: Project) -> RecordStore:
         """The database's own: what was last seen of it is no original for a copy."""
-        return await self._promised(
-            lambda library: library.store_of(project),
+        return await self._run_primary(
+            lambda library: library.get_store(project),
             "What is to be copied is in the database, which is away.",
         )
 
     async def close(self) -> None:
         """Within a second, whatever hangs: what waits is on the disk."""
-        await briefly(self._follower.close(), self._reaching.close(), self._flush())
-        await briefly(self._primary.close(), self._replica.close(), self._journal.close())
+        await close_briefly(self._follower.close(), self._reaching.close(), self._flush())
+        await close_briefly(self._primary.close(), self._replica.close(), self._journal.close())
 
     async def _read(self, ask: Ask[T]) -> T:
         self._follower.start()
@@ -335,20 +342,22 @@ class StandbyLibrary(Library):
 
         return await self._either.read(lambda: ask(self._primary), here)
 
-    async def _aside(self, ask: Ask[T]) -> T:
-        return await self._either.aside(lambda: ask(self._primary), lambda: ask(self._replica))
+    async def _run_unjournaled(self, ask: Ask[T]) -> T:
+        return await self._either.run_unjournaled(
+            lambda: ask(self._primary), lambda: ask(self._replica)
+        )
 
-    async def _promised(self, ask: Ask[T], sentence: str) -> T:
-        return await self._either.promised(lambda _: ask(self._primary), sentence)
+    async def _run_primary(self, ask: Ask[T], sentence: str) -> T:
+        return await self._either.run_primary(lambda _: ask(self._primary), sentence)
 
-    async def _there_first(self, ask: Ask[T], sentence: str) -> T:
+    async def _run_primary_first(self, ask: Ask[T], sentence: str) -> T:
         self._follower.start()
-        done = await self._promised(ask, sentence)
+        done = await self._run_primary(ask, sentence)
         self._acts.add(ask)
         self._follower.wake()
         return done
 
-    async def _do(
+    async def _apply_act(
         self,
         act: Callable[[], Awaitable[Act]],
         ask: Ask[T],
@@ -373,8 +382,10 @@ class StandbyLibrary(Library):
             return done
 
         async def kept() -> T:
-            await self._acts.bring_to(self._replica)
-            return await self._either.kept(await act(), lambda: ask(self._replica), instead=instead)
+            await self._acts.apply_to(self._replica)
+            return await self._either.journal_act(
+                await act(), lambda: ask(self._replica), instead=instead
+            )
 
         self._follower.start()
         return await self._either.write(there, lambda again: once(self._replica, again, kept))
@@ -382,8 +393,8 @@ class StandbyLibrary(Library):
     async def _flush_acts(self) -> None:
         if self._acts:
             with suppress(StoreBusy):
-                async with self._either.alone():
-                    await self._acts.bring_to(self._replica)
+                async with self._either.lock_replica():
+                    await self._acts.apply_to(self._replica)
 
     async def _flush(self) -> None:
         """For whoever asks next, without the database."""
@@ -391,42 +402,42 @@ class StandbyLibrary(Library):
         for store in [*self._own.values(), *(store for store, _ in self._stores.values())]:
             await store.flush()
 
-    async def _of(self, name: str, kind: Callable[[str, str], Act]) -> Act:
-        return kind((await self._replica.project(name)).id, name)
+    async def _build_act(self, name: str, kind: Callable[[str, str], Act]) -> Act:
+        return kind((await self._replica.get_project(name)).id, name)
 
-    def _store_of(self, project: Project) -> tuple[StandbyStore, ProjectEnds]:
+    def _get_store(self, project: Project) -> tuple[StandbyStore, ProjectStorePair]:
         """The same one as long as there is the project: others keep things by it."""
         if project.id not in self._stores:
-            ends = ProjectEnds(project, self._primary, self._replica, self._journal)
+            ends = ProjectStorePair(project, self._primary, self._replica, self._journal)
             self._stores[project.id] = StandbyStore(ends, self._either, self._follower), ends
         return self._stores[project.id]
 
-    def _own_store(self, name: str) -> StandbyStore:
+    def _get_own_store(self, name: str) -> StandbyStore:
         self._follower.start()
         self._used[name] = self._own[name]
         return self._own[name]
 
-    def _put_away(self, project_id: str) -> None:
+    def _drop_store(self, project_id: str) -> None:
         """It is archived or gone: what still has its store finds that out."""
         if project_id in self._stores:
             _, ends = self._stores[project_id]
             self._used.pop(ends.name, None)
-            ends.put_away()
+            ends.clear()
 
-    async def _all_ends(self) -> list[Ends]:
+    async def _list_store_pairs(self) -> list[StorePair]:
         """As the copy knows them, which has just been told what projects there are."""
-        projects = await self._replica.projects()
+        projects = await self._replica.list_projects()
         for gone in self._stores.keys() - {project.id for project in projects}:
-            self._put_away(gone)
-        active = (self._store_of(each)[1] for each in projects if each.status == "active")
+            self._drop_store(gone)
+        active = (self._get_store(each)[1] for each in projects if each.status == "active")
         return [*(store.ends for store in self._own.values()), *active]
 
-    async def _bring_over(self) -> None:
-        await expect_the_same(self._primary, self._replica, self._journal)
-        await bring_over(self._journal, self._primary, self._reaching, self._rights_of)
+    async def _replay(self) -> None:
+        await expect_same_database(self._primary, self._replica, self._journal)
+        await replay_pending(self._journal, self._primary, self._reaching, self._rights_of)
         self._follower.wake_all()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._on_change is not None:
             self._on_change(self.condition)
 
@@ -437,10 +448,10 @@ class StandbyLibrary(Library):
         catalog.SetProjectOff: _set_project_off,
         catalog.LinkWorkspace: _link_workspace,
         catalog.WriteNote: _write_note,
-        catalog.AddSearches: _apply_aside,
+        catalog.AddSearches: _apply_unjournaled,
         catalog.ForgetSearches: _forget_searches,
-        catalog.AddUsage: _apply_aside,
+        catalog.AddUsage: _apply_unjournaled,
         catalog.RegisterToken: _register_token,
         catalog.RevokeToken: _revoke_token,
-        catalog.ReplaceHoldings: _replace_holdings,
+        catalog.ReplaceCatalogData: _replace_catalog_data,
     }

@@ -8,34 +8,34 @@ from everkept.core.records import (
     Batch,
     Delete,
     Insert,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Ref,
     Restore,
     Step,
     Update,
-    Where,
 )
-from everkept.engines.commit_plan import Planner
+from everkept.engines.commit_plan import CommitPlanner
 from everkept.errors import Conflict
 from everkept.values import replace
 
 _Name = tuple[str, str]  # kind and name_key
 
 
-class StoreView:
+class CachedStoreView:
     """Implements planning's View. What was read once is not read again."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._records: dict[str, Record | None] = {}
-        self._links: dict[str, Link | None] = {}
+        self._links: dict[str, RecordLink | None] = {}
         self._named: dict[_Name, list[Record]] = {}
-        self._outgoing: dict[str, list[Link]] = {}
+        self._outgoing: dict[str, list[RecordLink]] = {}
 
-    async def read_ahead(self, steps: Sequence[Step]) -> None:
+    async def prefetch(self, steps: Sequence[Step]) -> None:
         """What a batch mentions."""
-        refs = [ref for step in steps for ref in _mentioned(step)]
+        refs = [ref for step in steps for ref in _list_refs(step)]
         await self._read_records(ref.id for ref in refs if ref.subject == "record")
         await self._read_links(ref.id for ref in refs if ref.subject == "link")
         # What is restored or moved brings its own with it.
@@ -44,7 +44,7 @@ class StoreView:
         await self._read_records(end for link in links for end in (link.source, link.target))
         await self._read_records(record.parent for record in records if record.parent)
         inserted = [step.item for step in steps if isinstance(step, Insert)]
-        links += [item for item in inserted if isinstance(item, Link)]
+        links += [item for item in inserted if isinstance(item, RecordLink)]
         await self._read_outgoing({link.source for link in links})
         records += [item for item in inserted if isinstance(item, Record)]
         names = {(each.kind, each.name_key) for each in records if each.name_key is not None}
@@ -55,21 +55,21 @@ class StoreView:
                 names.add((record.kind, name_key))
         await self._read_names(names)
 
-    async def record(self, record_id: str) -> Record | None:
+    async def find_record(self, record_id: str) -> Record | None:
         await self._read_records([record_id])
         return self._records[record_id]
 
-    async def link(self, link_id: str) -> Link | None:
+    async def find_link(self, link_id: str) -> RecordLink | None:
         await self._read_links([link_id])
         return self._links[link_id]
 
-    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
-        return await self._store.scan(Where(parents=tuple(record_ids), deleted=None))
+    async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+        return await self._store.scan(RecordFilter(parents=tuple(record_ids), deleted=None))
 
-    async def links_at(self, record_id: str) -> Sequence[Link]:
-        return await self._store.links([record_id])
+    async def list_links(self, record_id: str) -> Sequence[RecordLink]:
+        return await self._store.find_links([record_id])
 
-    async def namesakes(self, record: Record) -> Sequence[Record]:
+    async def list_namesakes(self, record: Record) -> Sequence[Record]:
         if record.name_key is None:
             return []
         name = record.kind, record.name_key
@@ -77,7 +77,7 @@ class StoreView:
         place = record.variant, record.parent
         return [each for each in self._named[name] if (each.variant, each.parent) == place]
 
-    async def doubles(self, link: Link) -> Sequence[Link]:
+    async def list_duplicates(self, link: RecordLink) -> Sequence[RecordLink]:
         await self._read_outgoing([link.source])
         edge = link.verb, link.target
         return [each for each in self._outgoing[link.source] if (each.verb, each.target) == edge]
@@ -100,7 +100,7 @@ class StoreView:
                 self._named[kind, name_key] = []
                 keys[kind].append(name_key)
         for kind, wanted in keys.items():
-            found = await self._store.scan(Where(kinds=(kind,), name_keys=tuple(wanted)))
+            found = await self._store.scan(RecordFilter(kinds=(kind,), name_keys=tuple(wanted)))
             for record in found:
                 self._named[kind, record.name_key or ""].append(record)
 
@@ -108,16 +108,16 @@ class StoreView:
         new = [each for each in dict.fromkeys(sources) if each not in self._outgoing]
         if new:
             self._outgoing |= {source: [] for source in new}
-            for link in await self._store.links(new, direction="out"):
+            for link in await self._store.find_links(new, direction="out"):
                 self._outgoing[link.source].append(link)
 
 
-def _mentioned(step: Step) -> list[Ref]:
+def _list_refs(step: Step) -> list[Ref]:
     match step:
         case Insert(Record() as record):
             parent = [Ref("record", record.parent)] if record.parent else []
             return [record.ref, *parent]
-        case Insert(Link() as link):
+        case Insert(RecordLink() as link):
             return [link.ref, Ref("record", link.source), Ref("record", link.target)]
         case Update():
             return [Ref("record", step.id)]
@@ -127,155 +127,155 @@ def _mentioned(step: Step) -> list[Ref]:
             raise TypeError(step)
 
 
-_FEW = 8  # characters of an id that tell it from most others
+_ID_CHARACTERS = 8  # characters of an id that tell it from most others
 
 
-class _DoesNotFit(Exception):
+class _BaseMissing(Exception):
     """What a step builds on is gone."""
 
 
-async def rebased(batch: Batch, store: RecordStore) -> Batch | None:
+async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
     """The same batch for the store as it is, perhaps with no step left.
 
     None where it cannot be made to fit: what it changes, or what a record or link of it belongs
     to, is gone.
     """
-    view = StoreView(store)
-    await view.read_ahead(batch.steps)
-    rebase = _Rebase(batch, view)
+    view = CachedStoreView(store)
+    await view.prefetch(batch.steps)
+    rebase = _BatchRebase(batch, view)
     try:
-        steps = [fitting for step in batch.steps for fitting in await rebase.fitting(step)]
-    except _DoesNotFit:
+        steps = [fitting for step in batch.steps for fitting in await rebase.rebase_step(step)]
+    except _BaseMissing:
         return None
     return replace(batch, steps=tuple(steps), revision=None)
 
 
-class _Rebase:
+class _BatchRebase:
     """One batch, with what its steps so far have made of what is stored."""
 
-    def __init__(self, batch: Batch, view: StoreView) -> None:
+    def __init__(self, batch: Batch, view: CachedStoreView) -> None:
         self._view = view
-        self._planner = Planner(batch, view)
+        self._planner = CommitPlanner(batch, view)
         self._named: dict[str, None] = {}  # records that may have got a name in the batch
         self._doubled: set[str] = set()  # links that are there under another id
 
-    async def fitting(self, step: Step) -> Sequence[Step]:
+    async def rebase_step(self, step: Step) -> Sequence[Step]:
         """What does there what the step was to do: nothing where it is so already."""
         match step:
             case Insert(Record() as record):
                 return await self._insert(record)
-            case Insert(Link() as link):
+            case Insert(RecordLink() as link):
                 return await self._insert_link(link)
             case Update():
                 return await self._update(step)
             case Delete(ref):
-                thing = await self._thing(ref)
+                thing = await self._find_item(ref)
                 is_there = thing is not None and thing.deleted_at is None
-                return [await self._first(step)] if is_there else []
+                return [await self._select_first(step)] if is_there else []
             case Restore(ref):
                 return await self._restore(ref)
             case _:
                 raise TypeError(step)
 
     async def _insert(self, record: Record) -> Sequence[Step]:
-        if await self._planner.record(record.id):
+        if await self._planner.find_record(record.id):
             return []
         if record.parent is not None:
-            await self._live(record.parent)
+            await self._get_live(record.parent)
         self._named[record.id] = None
-        others = _other_variants(record.variant, record.id)
+        others = _build_variants(record.variant, record.id)
         renamed = (Insert(replace(record, variant=each)) for each in others)
-        return [await self._first(Insert(record), *renamed)]
+        return [await self._select_first(Insert(record), *renamed)]
 
-    async def _insert_link(self, link: Link) -> Sequence[Step]:
-        there = await self._planner.link(link.id)
-        return [] if there else await self._unless_doubled(Insert(link), link)
+    async def _insert_link(self, link: RecordLink) -> Sequence[Step]:
+        there = await self._planner.find_link(link.id)
+        return [] if there else await self._skip_duplicate(Insert(link), link)
 
     async def _update(self, step: Update) -> Sequence[Step]:
-        record = await self._live(step.id)
+        record = await self._get_live(step.id)
         self._named[record.id] = None
         fresh = replace(step, version=record.version)
-        others = _other_variants(step.values.get("variant", record.variant), record.id)
+        others = _build_variants(step.values.get("variant", record.variant), record.id)
         renamed = (replace(fresh, values={**step.values, "variant": each}) for each in others)
-        return [await self._first(fresh, *renamed)]
+        return [await self._select_first(fresh, *renamed)]
 
     async def _restore(self, ref: Ref) -> Sequence[Step]:
-        thing = await self._thing(ref)
+        thing = await self._find_item(ref)
         if ref.id in self._doubled or (thing and thing.deleted_at is None):
             return []
         if thing is None:
-            raise _DoesNotFit
-        if isinstance(thing, Link):
-            return await self._unless_doubled(Restore(ref), thing)
+            raise _BaseMissing
+        if isinstance(thing, RecordLink):
+            return await self._skip_duplicate(Restore(ref), thing)
         if thing.parent is not None:
-            await self._live(thing.parent)
+            await self._get_live(thing.parent)
         self._named[thing.id] = None
-        if await self._fits(Restore(ref)):
+        if await self._can_apply(Restore(ref)):
             return [Restore(ref)]
         return await self._restore_beside(thing)
 
     async def _restore_beside(self, record: Record) -> Sequence[Step]:
         """What is deleted cannot be renamed: whoever has its name gives way for a moment."""
-        holder = await self._holder(record)
-        away = await self._renamed(holder.id, _other_variants(holder.variant, holder.id))
-        back = await self._first(Restore(record.ref))
-        beside = await self._renamed(record.id, _other_variants(record.variant, record.id))
-        return [away, back, beside, await self._renamed(holder.id, (holder.variant,))]
+        holder = await self._find_holder(record)
+        away = await self._rename(holder.id, _build_variants(holder.variant, holder.id))
+        back = await self._select_first(Restore(record.ref))
+        beside = await self._rename(record.id, _build_variants(record.variant, record.id))
+        return [away, back, beside, await self._rename(holder.id, (holder.variant,))]
 
-    async def _renamed(self, record_id: str, variants: Sequence[str]) -> Step:
-        record = await self._live(record_id)
+    async def _rename(self, record_id: str, variants: Sequence[str]) -> Step:
+        record = await self._get_live(record_id)
         at, version = record.updated_at, record.version
-        return await self._first(
+        return await self._select_first(
             *(Update(record_id, {"variant": each}, version, at) for each in variants)
         )
 
-    async def _holder(self, wanted: Record) -> Record:
-        there = (record.id for record in await self._view.namesakes(wanted))
+    async def _find_holder(self, wanted: Record) -> Record:
+        there = (record.id for record in await self._view.list_namesakes(wanted))
         for record_id in (*there, *self._named):
-            record = await self._planner.record(record_id)
-            if record and record.deleted_at is None and _stand_for_the_same(record, wanted):
+            record = await self._planner.find_record(record_id)
+            if record and record.deleted_at is None and _has_same_name(record, wanted):
                 return record
-        raise _DoesNotFit
+        raise _BaseMissing
 
-    async def _unless_doubled(self, step: Step, link: Link) -> Sequence[Step]:
-        await self._live(link.source)
-        await self._live(link.target)
-        if await self._fits(step):
+    async def _skip_duplicate(self, step: Step, link: RecordLink) -> Sequence[Step]:
+        await self._get_live(link.source)
+        await self._get_live(link.target)
+        if await self._can_apply(step):
             return [step]
         self._doubled.add(link.id)
         return []
 
-    async def _first(self, *steps: Step) -> Step:
+    async def _select_first(self, *steps: Step) -> Step:
         for step in steps:
-            if await self._fits(step):
+            if await self._can_apply(step):
                 return step
-        raise _DoesNotFit
+        raise _BaseMissing
 
-    async def _fits(self, step: Step) -> bool:
+    async def _can_apply(self, step: Step) -> bool:
         try:
             await self._planner.apply(step)
         except Conflict:
             return False
         return True
 
-    async def _live(self, record_id: str) -> Record:
-        record = await self._planner.record(record_id)
+    async def _get_live(self, record_id: str) -> Record:
+        record = await self._planner.find_record(record_id)
         if record is None or record.deleted_at is not None:
-            raise _DoesNotFit
+            raise _BaseMissing
         return record
 
-    async def _thing(self, ref: Ref) -> Record | Link | None:
+    async def _find_item(self, ref: Ref) -> Record | RecordLink | None:
         if ref.subject == "record":
-            return await self._planner.record(ref.id)
-        return await self._planner.link(ref.id)
+            return await self._planner.find_record(ref.id)
+        return await self._planner.find_link(ref.id)
 
 
-def _other_variants(variant: str, record_id: str) -> tuple[str, ...]:
+def _build_variants(variant: str, record_id: str) -> tuple[str, ...]:
     """That nothing but this record has, the shortest first."""
-    return f"{variant}~{record_id[:_FEW]}", f"{variant}~{record_id}"
+    return f"{variant}~{record_id[:_ID_CHARACTERS]}", f"{variant}~{record_id}"
 
 
-def _stand_for_the_same(one: Record, other: Record) -> bool:
+def _has_same_name(one: Record, other: Record) -> bool:
     return (one.kind, one.name_key, one.variant, one.parent) == (
         other.kind,
         other.name_key,

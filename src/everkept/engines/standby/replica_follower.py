@@ -8,46 +8,56 @@ from pathlib import Path
 
 from everkept.core.ports import Library
 from everkept.core.times import Clock
-from everkept.engines.standby.failover import BROKEN, Disturbed, Either, Pause, first_of
+from everkept.engines.standby.failover import (
+    REPLICA_ERRORS,
+    FailoverRouter,
+    Pause,
+    ReplicaBusy,
+    wait_for_first,
+)
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.replica import (
-    KEPT,
-    LINEAGE,
-    OWN,
-    Bookmark,
-    Copying,
-    HasLost,
+    IDENTITY_NOTES,
+    KEPT_COPY_NOTE,
+    STANDBY_NOTES,
+    LostChanges,
     RecentActs,
+    ReplicaBookmark,
+    StoreReplication,
     copy_vectors,
-    is_another,
-    keep_aside,
-    named,
-    names_in,
+    ensure_identity,
+    is_other_database,
+    save_copy,
+    select_identities,
 )
-from everkept.engines.standby.store import Ends
+from everkept.engines.standby.store import StorePair
 from everkept.errors import (
     EverkeptError,
     NotFound,
     ProjectArchived,
     QueryTimeout,
-    StoreAway,
     StoreBusy,
+    StoreUnreachable,
 )
 from everkept.values import replace
 
-SOON = 0.6  # seconds in which what is stored one after the other is waited for
-ALL_EVERY = 10  # looks, of which one goes over everything
-LIBRARY_EVERY = 5.0  # seconds between looks at projects and notes while others change something
-UNUSED = 50  # stores that nobody uses here, looked at each such time: all have their turn
-LEVEL_AT = OWN + "at"  # the note of when the copy was last level with the database
-LIBRARY_AT = OWN + "library_at"  # the note of when it was last told of tokens, notes and projects
-NOTED_EVERY = 60 * 1_000_000  # microseconds
-LIBRARY = ""  # the name of what belongs to no store
+DELAY_SECONDS = 0.6  # seconds in which what is stored one after the other is waited for
+FULL_PASS_INTERVAL = 10  # looks, of which one goes over everything
+LIBRARY_SECONDS = 5.0  # seconds between looks at projects and notes while others change something
+MAX_UNUSED_STORES = (
+    50  # stores that nobody uses here, looked at each such time: all have their turn
+)
+LEVEL_NOTE = STANDBY_NOTES + "at"  # the note of when the copy was last level with the database
+LIBRARY_NOTE = (
+    STANDBY_NOTES + "library_at"
+)  # the note of when it was last told of tokens, notes and projects
+NOTE_MICROSECONDS = 60 * 1_000_000  # microseconds
+LIBRARY_NAME = ""  # the name of what belongs to no store
 
 log = logging.getLogger(__name__)
 
 
-class Follower:
+class ReplicaFollower:
     """Looks at what is in use now and then, and at what was just written soon.
 
     `in_use` are the stores that somebody has asked for, `everything` all that should have a copy.
@@ -57,12 +67,12 @@ class Follower:
         self,
         primary: Library,
         replica: Library,
-        either: Either,
+        either: FailoverRouter,
         journal: Journal,
         acts: RecentActs,
         *,
-        in_use: Callable[[], Sequence[Ends]],
-        everything: Callable[[], Awaitable[Sequence[Ends]]],
+        in_use: Callable[[], Sequence[StorePair]],
+        everything: Callable[[], Awaitable[Sequence[StorePair]]],
         clock: Clock,
         pause: Pause,
         every: float,
@@ -101,7 +111,7 @@ class Follower:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="following")
 
-    def wake(self, name: str = LIBRARY, *, at_once: bool = False) -> None:
+    def wake(self, name: str = LIBRARY_NAME, *, at_once: bool = False) -> None:
         self._woken.add(name)
         self._wakes.set()
         if at_once:
@@ -116,17 +126,17 @@ class Follower:
             self._meaning = (model, tuple(kinds))
             self._seen.clear()
 
-    async def recall(self) -> bool:
+    async def load_state(self) -> bool:
         """What is known of the copy from before; says whether there is one."""
         if self._is_recalled:
             return True
         try:
-            own = await self._replica.notes(OWN)
+            own = await self._replica.list_notes(STANDBY_NOTES)
         except EverkeptError:
             return False
-        self.level_at = self.level_at or int(own.get(LEVEL_AT) or 0) or None
-        self.library_at = self.library_at or int(own.get(LIBRARY_AT) or 0) or None
-        if (kept := own.get(KEPT)) and await asyncio.to_thread(Path(kept).exists):
+        self.level_at = self.level_at or int(own.get(LEVEL_NOTE) or 0) or None
+        self.library_at = self.library_at or int(own.get(LIBRARY_NOTE) or 0) or None
+        if (kept := own.get(KEPT_COPY_NOTE)) and await asyncio.to_thread(Path(kept).exists):
             self.kept = kept
         self._is_recalled = bool(own)
         return self._is_recalled
@@ -139,57 +149,59 @@ class Follower:
     async def _run(self) -> None:
         looks = 0
         while True:
-            await first_of(self._pause(SOON), self._hurry.wait())
+            await wait_for_first(self._pause(DELAY_SECONDS), self._hurry.wait())
             self._wakes.clear()
             self._hurry.clear()
             try:
-                await self._look()
+                await self._run_pass()
             except Exception:
                 log.exception("the local copy could not be brought up to date")
             # What was heard and not looked at yet is not left until the next look out of calm.
-            soon = min(LIBRARY_EVERY, self._every) if self._is_told else self._every
-            await first_of(self._wakes.wait(), self._pause(soon))
+            soon = min(LIBRARY_SECONDS, self._every) if self._is_told else self._every
+            await wait_for_first(self._wakes.wait(), self._pause(soon))
             # Where others never cease to change something there is no look out of calm.
-            is_calm, since = not self._wakes.is_set(), _now() - self._all_at
+            is_calm, since = not self._wakes.is_set(), _get_loop_time() - self._all_at
             looks += is_calm
-            if looks == ALL_EVERY or (not is_calm and since >= ALL_EVERY * self._every):
+            if looks == FULL_PASS_INTERVAL or (
+                not is_calm and since >= FULL_PASS_INTERVAL * self._every
+            ):
                 looks, self._wants_all = 0, True
 
-    def _hear(self) -> None:
+    def _note_change(self) -> None:
         self._is_told = True
         self._wakes.set()
 
-    async def _look(self) -> None:
-        self._either.look()
-        await self.recall()
+    async def _run_pass(self) -> None:
+        self._either.check_journal()
+        await self.load_state()
         if not self._either.reaching.is_connected:
             return
         try:
             if not self._hears:
-                await self._primary.on_change(self._hear)
+                await self._primary.on_change(self._note_change)
                 self._hears = True
             await self.follow()
-        except StoreAway as error:
-            self._either.reaching.lost(error)
-        except (EverkeptError, Disturbed) as error:
-            self._tell("everything", error)
+        except StoreUnreachable as error:
+            self._either.reaching.note_unreachable(error)
+        except (EverkeptError, ReplicaBusy) as error:
+            self._log_problem("everything", error)
 
     async def follow(self) -> None:
         """What was woken; the rest of what is in use, or of everything, where that is due."""
         woken, wants_all = self._woken, self._wants_all
         self._woken, self._wants_all = set(), False
         if wants_all:
-            self._all_at = _now()
-        is_told = self._is_told and _now() - self._library_seen >= LIBRARY_EVERY
+            self._all_at = _get_loop_time()
+        is_told = self._is_told and _get_loop_time() - self._library_seen >= LIBRARY_SECONDS
         try:
-            if wants_all or is_told or LIBRARY in woken:
+            if wants_all or is_told or LIBRARY_NAME in woken:
                 await self._follow_library()
             due = sorted(self._in_use(), key=lambda ends: ends.name not in woken)
             if wants_all or is_told:
-                due += await self._unused(
-                    {ends.name for ends in due}, None if wants_all else UNUSED
+                due += await self._select_unused(
+                    {ends.name for ends in due}, None if wants_all else MAX_UNUSED_STORES
                 )
-            followed = [await self._has_followed(ends) for ends in due]
+            followed = [await self._try_follow(ends) for ends in due]
             if all(followed):
                 await self._note_level()
         except BaseException:
@@ -198,7 +210,7 @@ class Follower:
             self._is_told = self._is_told or is_told
             raise
 
-    async def _unused(self, used: Container[str], most: int | None) -> list[Ends]:
+    async def _select_unused(self, used: Container[str], most: int | None) -> list[StorePair]:
         """What others may use: first what was looked at never, or longest ago."""
         every = [ends for ends in await self._everything() if ends.name not in used]
         self._turns = {ends.name: self._turns.get(ends.name, 0) for ends in every}
@@ -208,35 +220,39 @@ class Follower:
         return chosen
 
     async def _follow_library(self) -> None:
-        self._is_told, self._library_seen = False, _now()
+        self._is_told, self._library_seen = False, _get_loop_time()
         done, at = self._acts.count, self._clock()
-        holdings = await named(self._primary, await self._replica.notes(OWN))
-        async with self._either.undisturbed():
-            own = await self._replica.holdings()
-            has_lost_name = bool(names_in(own.notes)) and not names_in(holdings.notes)
-            if is_another(holdings, own):
-                await self._keep_copy()
-                own = await self._replica.holdings()
+        holdings = await ensure_identity(
+            self._primary, await self._replica.list_notes(STANDBY_NOTES)
+        )
+        async with self._either.lock_idle_replica():
+            own = await self._replica.read_catalog_data()
+            has_lost_name = bool(select_identities(own.notes)) and not select_identities(
+                holdings.notes
+            )
+            if is_other_database(holdings, own):
+                await self._save_copy()
+                own = await self._replica.read_catalog_data()
             marks = {key: own.notes[key] for key in own.notes if _is_mark(key)}
             wanted = replace(holdings, notes={**holdings.notes, **marks})
             if own != wanted:
-                await self._replica.take_over(wanted)
-            await self._put_down(LIBRARY_AT, at)
+                await self._replica.replace_catalog_data(wanted)
+            await self._write_time(LIBRARY_NOTE, at)
         self.library_at = at
-        self._acts.followed(done)
+        self._acts.drop_until(done)
         if has_lost_name:
             self.wake()  # it gets another one
 
-    async def _keep_copy(self) -> None:
+    async def _save_copy(self) -> None:
         """While nobody changes it. From then on it begins anew."""
         for ends in self._in_use():
             with suppress(EverkeptError):
-                await ends.recent.bring_to(await ends.at_hand())
+                await ends.recent.apply_to(await ends.ensure_replica())
         folder = Path(self._replica.condition.place)
-        place = await asyncio.to_thread(keep_aside, folder, self._clock())
-        for key in await self._replica.notes(OWN):
+        place = await asyncio.to_thread(save_copy, folder, self._clock())
+        for key in await self._replica.list_notes(STANDBY_NOTES):
             await self._replica.set_note(key, None)
-        await self._replica.set_note(KEPT, str(place))
+        await self._replica.set_note(KEPT_COPY_NOTE, str(place))
         self.kept, self.level_at, self.library_at = str(place), None, None
         self._noted.clear()
         self._seen.clear()
@@ -247,22 +263,24 @@ class Follower:
             place,
         )
 
-    async def _has_followed(self, ends: Ends) -> bool:
+    async def _try_follow(self, ends: StorePair) -> bool:
         """One that cannot be followed keeps no other from being so."""
         try:
             await self._follow_store(ends)
-        except StoreAway:
+        except StoreUnreachable:
             raise
         except (NotFound, ProjectArchived) as error:
             log.debug("%s is not there any more: %r", ends.name, error)
-        except (EverkeptError, Disturbed) as error:
-            self._tell(ends.name, error)
+        except (EverkeptError, ReplicaBusy) as error:
+            self._log_problem(ends.name, error)
             return False
         return True
 
-    def _tell(self, what: str, error: Exception) -> None:
+    def _log_problem(self, what: str, error: Exception) -> None:
         """Once of each kind of trouble that does not pass by itself."""
-        is_lasting = isinstance(error, BROKEN) and not isinstance(error, (StoreBusy, QueryTimeout))
+        is_lasting = isinstance(error, REPLICA_ERRORS) and not isinstance(
+            error, (StoreBusy, QueryTimeout)
+        )
         if is_lasting and type(error) not in self._told:
             self._told.add(type(error))
             log.warning("The copy of %s on this machine cannot be kept up: %s", what, error)
@@ -272,44 +290,44 @@ class Follower:
     async def _note_level(self) -> None:
         self._told.clear()
         self.level_at = at = self._clock()
-        if self._is_due(LEVEL_AT, at):
-            async with self._either.undisturbed():
-                await self._put_down(LEVEL_AT, at)
+        if self._is_due(LEVEL_NOTE, at):
+            async with self._either.lock_idle_replica():
+                await self._write_time(LEVEL_NOTE, at)
 
     def _is_due(self, key: str, at: int) -> bool:
-        return at - self._noted.get(key, 0) > NOTED_EVERY
+        return at - self._noted.get(key, 0) > NOTE_MICROSECONDS
 
-    async def _put_down(self, key: str, at: int) -> None:
+    async def _write_time(self, key: str, at: int) -> None:
         """For who uses the copy later. Only while nobody else changes it."""
         if self._is_due(key, at):
             await self._replica.set_note(key, str(at))
             self._noted[key] = at
 
-    async def _follow_store(self, ends: Ends) -> None:
-        there, here = await ends.there(), await ends.here()
-        stamp = await there.stamp()
-        bookmark = self._bookmark(ends.name)
-        copying = Copying(there, here, bookmark, self._either.undisturbed)
+    async def _follow_store(self, ends: StorePair) -> None:
+        there, here = await ends.open_primary(), await ends.open_replica()
+        stamp = await there.get_stamp()
+        bookmark = self._build_bookmark(ends.name)
+        copying = StoreReplication(there, here, bookmark, self._either.lock_idle_replica)
         is_as_seen = self._seen.get(ends.name) == stamp
         if is_as_seen and await copying.is_level(stamp[0]):
-            ends.recent.followed(stamp[0])
+            ends.recent.drop_until(stamp[0])
             return
         try:
-            ends.recent.followed(await copying.catch_up())
-        except HasLost as error:
-            async with self._either.undisturbed():
-                if await bookmark.mark() == error.mark:  # else another process has seen to it
-                    await self._keep_copy()
-            raise Disturbed from error
+            ends.recent.drop_until(await copying.catch_up())
+        except LostChanges as error:
+            async with self._either.lock_idle_replica():
+                if await bookmark.read() == error.mark:  # else another process has seen to it
+                    await self._save_copy()
+            raise ReplicaBusy from error
         if meaning := self._meaning:
-            await copy_vectors(there, here, *meaning, self._either.undisturbed)
+            await copy_vectors(there, here, *meaning, self._either.lock_idle_replica)
         if meaning == self._meaning:
             self._seen[ends.name] = stamp
 
-    def _bookmark(self, name: str) -> Bookmark:
-        key = OWN + name
-        return Bookmark(
-            lambda: self._replica.note(key),
+    def _build_bookmark(self, name: str) -> ReplicaBookmark:
+        key = STANDBY_NOTES + name
+        return ReplicaBookmark(
+            lambda: self._replica.get_note(key),
             lambda text: self._replica.set_note(key, text),
             lambda: self._journal.forget_numbers(name),
         )
@@ -317,8 +335,8 @@ class Follower:
 
 def _is_mark(key: str) -> bool:
     """Of a note that the copy has of itself, and the database knows nothing of."""
-    return key.startswith(OWN) and not key.startswith(LINEAGE)
+    return key.startswith(STANDBY_NOTES) and not key.startswith(IDENTITY_NOTES)
 
 
-def _now() -> float:
+def _get_loop_time() -> float:
     return asyncio.get_running_loop().time()

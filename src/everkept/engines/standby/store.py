@@ -7,21 +7,21 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from everkept.core import store as questions
-from everkept.core.answers import Purged
+from everkept.core.answers import PurgeResult
 from everkept.core.ports import Library
 from everkept.core.projects import Project
 from everkept.core.records import Batch, Change, Delete, Edit, Insert, Ref, Restore, Step, Update
-from everkept.core.store import Question, RecordStore, Upkeep
-from everkept.engines.standby.failover import BROKEN, Either
-from everkept.engines.standby.journal import SAME_PROJECT, Journal
-from everkept.engines.standby.journal_acts import USER, Commit, store_of
-from everkept.engines.standby.rebase import rebased
+from everkept.core.store import RecordStore, StoreQuestion, Upkeep
+from everkept.engines.standby.failover import REPLICA_ERRORS, FailoverRouter
+from everkept.engines.standby.journal import PROJECT_TOPIC, Journal
+from everkept.engines.standby.journal_acts import USER_STORE, Commit, format_store_name
+from everkept.engines.standby.rebase import rebase_batch
 from everkept.engines.standby.replica import RecentCommits
-from everkept.errors import Conflict, EverkeptError, NotFound, StoreAway
+from everkept.errors import Conflict, EverkeptError, NotFound, StoreUnreachable
 from everkept.values import replace
 
 
-class Ends(Protocol):
+class StorePair(Protocol):
     """Both sides of one store. They are looked for again whenever they may have changed."""
 
     @property
@@ -34,16 +34,16 @@ class Ends(Protocol):
         """What was stored there just now."""
         ...
 
-    async def there(self) -> RecordStore: ...
+    async def open_primary(self) -> RecordStore: ...
 
-    async def here(self) -> RecordStore: ...
+    async def open_replica(self) -> RecordStore: ...
 
-    async def at_hand(self) -> RecordStore:
+    async def ensure_replica(self) -> RecordStore:
         """That here, made where the database went before its copy had come so far."""
         ...
 
 
-class OwnEnds:
+class OwnStorePair:
     """Of one of the stores that belong to no project."""
 
     def __init__(self, name: str, primary: Library, replica: Library) -> None:
@@ -52,17 +52,17 @@ class OwnEnds:
         self._primary = primary
         self._replica = replica
 
-    async def there(self) -> RecordStore:
-        return await _own(self._primary, self.name)
+    async def open_primary(self) -> RecordStore:
+        return await _open_own(self._primary, self.name)
 
-    async def here(self) -> RecordStore:
-        return await _own(self._replica, self.name)
+    async def open_replica(self) -> RecordStore:
+        return await _open_own(self._replica, self.name)
 
-    async def at_hand(self) -> RecordStore:
-        return await self.here()
+    async def ensure_replica(self) -> RecordStore:
+        return await self.open_replica()
 
 
-class ProjectEnds:
+class ProjectStorePair:
     """Of the store of a project.
 
     One that was made while the database was away may turn out to have been made there too: then
@@ -86,33 +86,33 @@ class ProjectEnds:
 
     @property
     def name(self) -> str:
-        return store_of(self._project.id)
+        return format_store_name(self._project.id)
 
-    def found(self, store: RecordStore) -> None:
+    def set_primary(self, store: RecordStore) -> None:
         """It was opened there just now."""
         self._there, self.was_there = store, True
 
-    def put_away(self) -> None:
+    def clear(self) -> None:
         """It was archived or deleted."""
         self._there, self.was_there = None, False
         self.recent.clear()
 
-    async def there(self) -> RecordStore:
+    async def open_primary(self) -> RecordStore:
         if self._there is None:
             project, store = await self._primary.open(self._project.name)
-            await self._expect(project)
-            self.found(store)
+            await self._expect_project(project)
+            self.set_primary(store)
             return store
         return self._there
 
-    async def here(self) -> RecordStore:
+    async def open_replica(self) -> RecordStore:
         project, store = await self._replica.open(self._project.name)
-        await self._expect(project)
+        await self._expect_project(project)
         return store
 
-    async def at_hand(self) -> RecordStore:
+    async def ensure_replica(self) -> RecordStore:
         with suppress(NotFound):
-            return await self.here()
+            return await self.open_replica()
         if self.was_there:
             with suppress(Conflict):  # another process has made it
                 await self._replica.create(
@@ -121,32 +121,34 @@ class ProjectEnds:
                     project_id=self._project.id,
                     at=self._project.created_at,
                 )
-        return await self.here()
+        return await self.open_replica()
 
-    async def _expect(self, project: Project) -> None:
+    async def _expect_project(self, project: Project) -> None:
         if project.id == self._project.id:
             return
-        if await self._journal.lookup(SAME_PROJECT, self._project.id) != project.id:
+        if await self._journal.look_up(PROJECT_TOPIC, self._project.id) != project.id:
             raise NotFound("project", project.name, hint="It was deleted meanwhile.")
         self._project = project
 
 
-async def _own(library: Library, name: str) -> RecordStore:
-    return await (library.user() if name == USER else library.history())
+async def _open_own(library: Library, name: str) -> RecordStore:
+    return await (library.open_user_store() if name == USER_STORE else library.open_history_store())
 
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-RECENT = 200  # changes among which one is looked for that may have been made a moment ago
+MAX_SEARCHED_CHANGES = (
+    200  # changes among which one is looked for that may have been made a moment ago
+)
 # Whoever compares stamps must see that the other side answers: no count of vectors is as large.
-_TURN = 1 << 40
-_FOR_GOOD = "cannot be removed for good while the database is away: a copy would stay there."
+_STAMP_OFFSET = 1 << 40
+_PURGE_REFUSAL = "cannot be removed for good while the database is away: a copy would stay there."
 
 log = logging.getLogger(__name__)
 
 
-class Wakes(Protocol):
+class ReplicaWaker(Protocol):
     """Keeps the copy near the database, soon and in the background."""
 
     def wake(self, name: str, *, at_once: bool = False) -> None:
@@ -161,7 +163,7 @@ class Wakes(Protocol):
 class StandbyStore(RecordStore):
     """Outlives every return of the database: both sides are found anew when they are needed."""
 
-    def __init__(self, ends: Ends, either: Either, follower: Wakes) -> None:
+    def __init__(self, ends: StorePair, either: FailoverRouter, follower: ReplicaWaker) -> None:
         self.ends = ends
         self._either = either
         self._follower = follower
@@ -170,24 +172,32 @@ class StandbyStore(RecordStore):
         keyed = batch if batch.key else replace(batch, key=uuid4().hex)
 
         async def there(_again: bool) -> Change:
-            change = await (await self.ends.there()).commit(keyed)
+            change = await (await self.ends.open_primary()).commit(keyed)
             recent = self.ends.recent
             recent.add(keyed, change)
             self._follower.wake(self.ends.name, at_once=recent.is_filling)
             return change
 
-        return await self._either.write(there, lambda unknown: self._keep(keyed, unknown=unknown))
+        return await self._either.write(
+            there, lambda unknown: self._commit_here(keyed, unknown=unknown)
+        )
 
-    async def ask(self, question: Question[A]) -> A:
-        asked: Question[Any] = question
+    async def ask(self, question: StoreQuestion[A]) -> A:
+        asked: StoreQuestion[Any] = question
         if isinstance(asked, questions.FindUnembedded | questions.CountVectors):
             self._follower.learn(asked.model, asked.kinds)
 
         def do(store: RecordStore) -> Awaitable[A]:
             return store.ask(question)
 
-        answer = await self._either.read(lambda: self._there(do), lambda: self._here(do))
-        return cast("A", self._turned(answer)) if isinstance(asked, questions.GetStamp) else answer
+        answer = await self._either.read(
+            lambda: self._run_primary(do), lambda: self._run_replica(do)
+        )
+        return (
+            cast("A", self._shift_stamp(answer))
+            if isinstance(asked, questions.GetStamp)
+            else answer
+        )
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:
         def do(store: RecordStore) -> Awaitable[A]:
@@ -196,113 +206,117 @@ class StandbyStore(RecordStore):
         kind: Upkeep[Any] = upkeep
         match kind:
             case questions.PutVectors() | questions.NoteAccesses():
-                return await self._either.aside(lambda: self._there(do), lambda: self._here(do))
+                return await self._either.run_unjournaled(
+                    lambda: self._run_primary(do), lambda: self._run_replica(do)
+                )
             case questions.Purge() | questions.Redact():
                 return cast("A", await self._erase(kind))
             case _:
-                done = await self._either.promised(
-                    lambda _: self._there(do),
+                done = await self._either.run_primary(
+                    lambda _: self._run_primary(do),
                     "What is copied cannot be kept here until the database is back.",
                 )
                 self._follower.wake(self.ends.name)
                 return done
 
-    async def _there(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
-        return await do(await self.ends.there())
+    async def _run_primary(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
+        return await do(await self.ends.open_primary())
 
-    async def _here(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
+    async def _run_replica(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
         await self.flush()
-        return await do(await self.ends.at_hand())
+        return await do(await self.ends.ensure_replica())
 
-    def _turned(self, stamp: Any) -> tuple[int, int]:
+    def _shift_stamp(self, stamp: Any) -> tuple[int, int]:
         newest, moves = stamp
-        return newest, moves + self._either.reaching.turns * _TURN
+        return newest, moves + self._either.reaching.turns * _STAMP_OFFSET
 
     async def flush(self) -> None:
         """What was stored there just now is here too, as far as that can be."""
         if not self.ends.recent:
             return
         try:
-            async with self._either.alone():
-                await self.ends.recent.bring_to(await self.ends.at_hand())
+            async with self._either.lock_replica():
+                await self.ends.recent.apply_to(await self.ends.ensure_replica())
         except EverkeptError as error:
             log.debug("what was stored in %s just now is not here: %r", self.ends.name, error)
 
-    async def _erase(self, upkeep: questions.Purge | questions.Redact) -> Purged:
+    async def _erase(self, upkeep: questions.Purge | questions.Redact) -> PurgeResult:
         """Erase in the database, in the copy, and in pending and rejected writes."""
 
-        def do(store: RecordStore) -> Awaitable[Purged]:
+        def do(store: RecordStore) -> Awaitable[PurgeResult]:
             return store.maintain(upkeep)
 
-        async def there(again: bool) -> Purged:
-            done = await self._there(do)
-            return await self._at_least(done, upkeep.refs) if again else done
+        async def there(again: bool) -> PurgeResult:
+            done = await self._run_primary(do)
+            return await self._add_replica_counts(done, upkeep.refs) if again else done
 
-        done = await self._either.promised(there, f"What is stored {_FOR_GOOD}")
+        done = await self._either.run_primary(there, f"What is stored {_PURGE_REFUSAL}")
         is_forgotten = await self._either.forget(
             self.ends.name, upkeep.refs, belongings=isinstance(upkeep, questions.Purge)
         )
         try:
-            is_gone_here = (await self._here(do)).complete
+            is_gone_here = (await self._run_replica(do)).complete
         except EverkeptError:  # what is left here is removed when the copy follows
             is_gone_here = False
         self._follower.wake(self.ends.name)
         return replace(done, complete=done.complete and is_forgotten and is_gone_here)
 
-    async def _at_least(self, done: Purged, refs: Sequence[Ref]) -> Purged:
+    async def _add_replica_counts(self, done: PurgeResult, refs: Sequence[Ref]) -> PurgeResult:
         """An attempt that got no answer may have done it: what is still here was there then."""
         try:
-            records, links = await self._here(lambda store: _found(store, refs))
+            records, links = await self._run_replica(lambda store: _count_items(store, refs))
         except EverkeptError:
             return replace(done, complete=False)
         return replace(done, records=max(done.records, records), links=max(done.links, links))
 
-    async def _keep(self, batch: Batch, *, unknown: bool) -> Change:
+    async def _commit_here(self, batch: Batch, *, unknown: bool) -> Change:
         try:
-            store = await self.ends.at_hand()
-            await self.ends.recent.bring_to(store)
-            await store.revision()
-        except BROKEN as error:
-            return await self._either.kept(
-                Commit(self.ends.name, batch), _raising(error), instead=lambda: _unseen(batch)
+            store = await self.ends.ensure_replica()
+            await self.ends.recent.apply_to(store)
+            await store.get_revision()
+        except REPLICA_ERRORS as error:
+            return await self._either.journal_act(
+                Commit(self.ends.name, batch),
+                _defer_error(error),
+                instead=lambda: _build_change(batch),
             )
         try:
-            return await self._journaled(batch, store, batch)
+            return await self._journal_batch(batch, store, batch)
         except Conflict:
             if not unknown:
                 raise
-        if made := await _logged(batch, store):
+        if made := await _find_logged(batch, store):
             return made
         # To refuse it would have the caller plan anew what is perhaps done already.
-        fitting = await rebased(batch, store)
+        fitting = await rebase_batch(batch, store)
         if fitting is None:
-            raise StoreAway(
+            raise StoreUnreachable(
                 "The database went away while something was stored; whether that was done is not "
                 f"known. {self._either.reaching.reason}",
                 hint="Look whether it is there when the database is back.",
             )
-        return await self._journaled(batch, store, fitting)
+        return await self._journal_batch(batch, store, fitting)
 
-    async def _journaled(self, batch: Batch, store: RecordStore, here: Batch) -> Change:
-        return await self._either.kept(
+    async def _journal_batch(self, batch: Batch, store: RecordStore, here: Batch) -> Change:
+        return await self._either.journal_act(
             Commit(self.ends.name, batch),
             lambda: store.commit(here),
-            local_seq=await store.revision() + 1,
-            instead=lambda: _unseen(here),
+            local_seq=await store.get_revision() + 1,
+            instead=lambda: _build_change(here),
         )
 
 
-async def _logged(batch: Batch, store: RecordStore) -> Change | None:
+async def _find_logged(batch: Batch, store: RecordStore) -> Change | None:
     """The change of a batch that came here with what was copied."""
-    wanted = {_id_of(step) for step in batch.steps}
-    for change in await store.changes(limit=RECENT, newest_first=True):
+    wanted = {_get_id(step) for step in batch.steps}
+    for change in await store.read_changes(limit=MAX_SEARCHED_CHANGES, newest_first=True):
         is_like_it = (change.at, change.tool, change.client) == (batch.at, batch.tool, batch.client)
         if is_like_it and wanted <= {edit.id for edit in change.edits}:
             return change
     return None
 
 
-async def _found(store: RecordStore, refs: Sequence[Ref]) -> tuple[int, int]:
+async def _count_items(store: RecordStore, refs: Sequence[Ref]) -> tuple[int, int]:
     records = [ref.id for ref in refs if ref.subject == "record"]
     links = [ref.id for ref in refs if ref.subject == "link"]
     return (
@@ -311,20 +325,20 @@ async def _found(store: RecordStore, refs: Sequence[Ref]) -> tuple[int, int]:
     )
 
 
-def _raising(error: Exception) -> Callable[[], Awaitable[Change]]:
+def _defer_error(error: Exception) -> Callable[[], Awaitable[Change]]:
     async def fails() -> Change:
         raise error
 
     return fails
 
 
-def _unseen(batch: Batch) -> Change:
+def _build_change(batch: Batch) -> Change:
     """What a batch does, as far as that is known without what is stored; it has no number yet."""
-    edits = tuple(_edit(step) for step in batch.steps)
+    edits = tuple(_build_edit(step) for step in batch.steps)
     return Change(0, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
 
-def _edit(step: Step) -> Edit:
+def _build_edit(step: Step) -> Edit:
     match step:
         case Insert(item):
             return Edit("insert", item.ref.subject, item.id)
@@ -336,7 +350,7 @@ def _edit(step: Step) -> Edit:
             return Edit("restore", ref.subject, ref.id, {})
 
 
-def _id_of(step: Step) -> str:
+def _get_id(step: Step) -> str:
     match step:
         case Insert(item):
             return item.id

@@ -5,18 +5,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from everkept.core.answers import KEPT_SEARCHES, Search
-from everkept.core.mcp import Usage, summed
-from everkept.core.projects import Project, Silence, Span, Switching
-from everkept.core.text import clipped
+from everkept.core.answers import MAX_SEARCHES, SearchRecord
+from everkept.core.mcp import ToolUsage, sum_usage
+from everkept.core.projects import OffHistory, OffPeriod, Project, Span
+from everkept.core.text import clip_text
 from everkept.engines.surreal.connection import (
     Connection,
-    Contended,
-    Missing,
-    Thrown,
+    MissingTable,
+    TransactionThrown,
     Values,
-    quoted,
-    retried,
+    WriteContention,
+    quote_name,
+    retry,
 )
 from everkept.errors import InvalidInput, NotFound, StoreTooNew
 
@@ -26,12 +26,12 @@ VERSION = 1  # of the tables below
 
 # Whoever changes projects, folders or silences takes a turn: so two that do never overlap, even
 # where they touch different rows.
-TURN = "UPSERT meta:library SET turn += 1"
+TURN_STATEMENT = "UPSERT meta:library SET turn += 1"
 
-WHOSE_TURN = "RETURN (SELECT VALUE turn FROM ONLY meta:library) ?? 0"
-UNDISTURBED = "IF ((SELECT VALUE turn FROM ONLY meta:library) ?? 0) != $turn { THROW 'disturbed' }"
+TURN_QUERY = "RETURN (SELECT VALUE turn FROM ONLY meta:library) ?? 0"
+TURN_CHECK = "IF ((SELECT VALUE turn FROM ONLY meta:library) ?? 0) != $turn { THROW 'disturbed' }"
 
-_FIRST = """
+_META_DEFINITIONS = """
 DEFINE TABLE IF NOT EXISTS meta SCHEMAFULL;
 DEFINE FIELD IF NOT EXISTS version ON meta TYPE option<int>;
 DEFINE FIELD IF NOT EXISTS turn ON meta TYPE option<int>;
@@ -74,10 +74,10 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
         "last_at": "int",
     },
 }
-_UNIQUE = {"project": "name", "token": "secret_hash"}
+_UNIQUE_FIELDS = {"project": "name", "token": "secret_hash"}
 
 
-class Desk:
+class CatalogDatabase:
     """Nothing is asked or made before the first text."""
 
     def __init__(self, connection: Connection, database: str) -> None:
@@ -90,18 +90,18 @@ class Desk:
 
     async def ask(self, statements: str, values: Values | None = None) -> list[Any]:
         _check_texts(values)
-        await self._ready()
+        await self._ensure_ready()
         try:
             return await self.connection.run(self.database, statements, values)
-        except Missing:  # a server that keeps nothing on disk was started anew
-            self.forget()
-            await self._ready()
+        except MissingTable:  # a server that keeps nothing on disk was started anew
+            self.reset()
+            await self._ensure_ready()
             return await self.connection.run(self.database, statements, values)
 
     async def alter(self, statements: str, values: Values | None = None) -> list[Any]:
         """All of it or nothing, where it is one statement or one transaction."""
         async with self._altering:
-            return await retried(lambda: self.ask(statements, values))
+            return await retry(lambda: self.ask(statements, values))
 
     @property
     def version(self) -> str:
@@ -110,23 +110,24 @@ class Desk:
             return ""
         return self.connection.version or ("3.x" if self.connection.is_modern else "2.x")
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """What was known of the database, which may be another the next time."""
         self._ready_since = None
 
-    async def _ready(self) -> None:
+    async def _ensure_ready(self) -> None:
         await self.connection.open()
         if self._ready_since == self.connection.openings:
             return
         async with self._readying:
             while self._ready_since != (opening := self.connection.openings):
-                await retried(self._make)
+                await retry(self._create_tables)
                 self._ready_since = opening
 
-    async def _make(self) -> None:
+    async def _create_tables(self) -> None:
         found = (
             await self.connection.run(
-                self.database, f"DEFINE DATABASE IF NOT EXISTS {quoted(self.database)}; {_FIRST}"
+                self.database,
+                f"DEFINE DATABASE IF NOT EXISTS {quote_name(self.database)}; {_META_DEFINITIONS}",
             )
         )[-1]
         if found is not None and found > VERSION:
@@ -137,20 +138,20 @@ class Desk:
                 known=VERSION,
             )
         if found != VERSION:
-            await self.connection.run(self.database, _definitions())
+            await self.connection.run(self.database, _build_definitions())
 
 
-async def undisturbed(desk: Desk, text: str, values: Values) -> None:
+async def alter_undisturbed(desk: CatalogDatabase, text: str, values: Values) -> None:
     """For a text that begins with what says so: raises Contended where somebody had a turn."""
     try:
         await desk.alter(text, values)
-    except Thrown as thrown:
+    except TransactionThrown as thrown:
         if str(thrown) == "disturbed":
-            raise Contended(str(thrown)) from thrown
+            raise WriteContention(str(thrown)) from thrown
         raise
 
 
-def row_id(table: str, key: str | int) -> Any:
+def build_row_id(table: str, key: str | int) -> Any:
     # Imported here: the client takes half a second.
     from surrealdb import RecordID
 
@@ -160,7 +161,7 @@ def row_id(table: str, key: str | int) -> Any:
 def _check_texts(value: Any) -> None:
     """Some versions cannot store what others can; none of them is asked to."""
     if isinstance(value, str) and "\0" in value:
-        shown = clipped(ascii(value)[1:-1])
+        shown = clip_text(ascii(value)[1:-1])
         raise InvalidInput(f'"{shown}" holds a character that cannot be stored.', value=shown)
     if isinstance(value, Mapping):
         for each in cast(Mapping[Any, Any], value).values():
@@ -170,7 +171,7 @@ def _check_texts(value: Any) -> None:
             _check_texts(each)
 
 
-def _definitions() -> str:
+def _build_definitions() -> str:
     lines: list[str] = []
     for table, fields in _TABLES.items():
         lines.append(f"DEFINE TABLE IF NOT EXISTS {table} SCHEMAFULL")
@@ -180,66 +181,70 @@ def _definitions() -> str:
         ]
     lines += [
         f"DEFINE INDEX IF NOT EXISTS {table}_{field} ON {table} FIELDS {field} UNIQUE"
-        for table, field in _UNIQUE.items()
+        for table, field in _UNIQUE_FIELDS.items()
     ]
     lines.append(f"UPSERT meta:library SET version = {VERSION}")
     return ";\n".join(lines) + ";"
 
 
-PROJECT = "record::id(id) AS id, name, description, status, created_at, updated_at, off_since"
-WORKSPACE = "path, record::id(project) AS project"
-SWITCHING = "record::id(id) AS id, spans, folders, deleted_at"
+PROJECT_FIELDS = (
+    "record::id(id) AS id, name, description, status, created_at, updated_at, off_since"
+)
+WORKSPACE_FIELDS = "path, record::id(project) AS project"
+SWITCHING_FIELDS = "record::id(id) AS id, spans, folders, deleted_at"
 
 
-async def projects(desk: Desk) -> list[Project]:
-    [rows] = await desk.ask(f"SELECT {PROJECT} FROM project")
-    return sorted(map(project_from, rows), key=lambda project: project.name)
+async def list_projects(desk: CatalogDatabase) -> list[Project]:
+    [rows] = await desk.ask(f"SELECT {PROJECT_FIELDS} FROM project")
+    return sorted(map(decode_project, rows), key=lambda project: project.name)
 
 
-async def named(desk: Desk, name: str) -> Project | None:
-    [rows] = await desk.ask(f"SELECT {PROJECT} FROM project WHERE name = $name", {"name": name})
-    return project_from(rows[0]) if rows else None
-
-
-async def of_workspace(desk: Desk, path: str) -> Project | None:
+async def find_project(desk: CatalogDatabase, name: str) -> Project | None:
     [rows] = await desk.ask(
-        f"SELECT {PROJECT} FROM (SELECT VALUE project FROM $workspace)",
-        {"workspace": row_id("workspace", path)},
+        f"SELECT {PROJECT_FIELDS} FROM project WHERE name = $name", {"name": name}
     )
-    return project_from(rows[0]) if rows else None
+    return decode_project(rows[0]) if rows else None
 
 
-async def folders_of(desk: Desk, project_id: str) -> list[str]:
+async def find_workspace_project(desk: CatalogDatabase, path: str) -> Project | None:
+    [rows] = await desk.ask(
+        f"SELECT {PROJECT_FIELDS} FROM (SELECT VALUE project FROM $workspace)",
+        {"workspace": build_row_id("workspace", path)},
+    )
+    return decode_project(rows[0]) if rows else None
+
+
+async def list_workspaces(desk: CatalogDatabase, project_id: str) -> list[str]:
     [paths] = await desk.ask(
         "SELECT VALUE path FROM workspace WHERE project = $project",
-        {"project": row_id("project", project_id)},
+        {"project": build_row_id("project", project_id)},
     )
     return sorted(paths)
 
 
-async def silences(desk: Desk) -> list[Silence]:
+async def list_off_periods(desk: CatalogDatabase) -> list[OffPeriod]:
     [found] = await desk.ask(
-        f"RETURN {{ switching: (SELECT {SWITCHING} FROM switching), "
-        f"workspaces: (SELECT {WORKSPACE} FROM workspace), "
+        f"RETURN {{ switching: (SELECT {SWITCHING_FIELDS} FROM switching), "
+        f"workspaces: (SELECT {WORKSPACE_FIELDS} FROM workspace), "
         "live: (SELECT VALUE record::id(id) FROM project) }"
     )
     folders: dict[str, list[str]] = {project_id: [] for project_id in found["live"]}
     for row in sorted(found["workspaces"], key=lambda row: row["path"]):
         folders.setdefault(row["project"], []).append(row["path"])
-    silences: list[Silence] = []
+    silences: list[OffPeriod] = []
     for row in sorted(found["switching"], key=lambda row: row["id"]):
-        switching, live = switching_from(row), folders.get(row["id"])
-        silences += switching.last_silences() if live is None else switching.silences(live)
+        switching, live = decode_switching(row), folders.get(row["id"])
+        silences += switching.list_last_periods() if live is None else switching.list_periods(live)
     return silences
 
 
-def no_such(name: str) -> NotFound:
+def build_not_found(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
     hint = "list_projects shows what exists; create_project makes one."
     return NotFound("project", readable, hint=hint)
 
 
-def project_from(row: dict[str, Any]) -> Project:
+def decode_project(row: dict[str, Any]) -> Project:
     return Project(
         id=row["id"],
         name=row["name"],
@@ -251,7 +256,7 @@ def project_from(row: dict[str, Any]) -> Project:
     )
 
 
-def project_row(project: Project) -> dict[str, Any]:
+def encode_project(project: Project) -> dict[str, Any]:
     return {
         "name": project.name,
         "description": project.description,
@@ -262,14 +267,14 @@ def project_row(project: Project) -> dict[str, Any]:
     }
 
 
-def switching_from(row: dict[str, Any] | None) -> Switching:
+def decode_switching(row: dict[str, Any] | None) -> OffHistory:
     if row is None:
-        return Switching()
-    spans = tuple(_span(*span) for span in row["spans"])
-    return Switching(spans, tuple(row["folders"]), row.get("deleted_at"))
+        return OffHistory()
+    spans = tuple(_decode_span(*span) for span in row["spans"])
+    return OffHistory(spans, tuple(row["folders"]), row.get("deleted_at"))
 
 
-def switching_row(switching: Switching) -> dict[str, Any]:
+def encode_switching(switching: OffHistory) -> dict[str, Any]:
     return {
         "spans": [[at for at in span if at is not None] for span in switching.spans],
         "folders": list(switching.folders),
@@ -277,22 +282,24 @@ def switching_row(switching: Switching) -> dict[str, Any]:
     }
 
 
-def _span(since: int, until: int | None = None) -> Span:
+def _decode_span(since: int, until: int | None = None) -> Span:
     return since, until
 
 
-AT_ONCE = 500  # rows in one transaction
-_LAST = "((SELECT VALUE last FROM ONLY meta:searches) ?? 0)"
+MAX_WRITE_ROWS = 500  # rows in one transaction
+_LAST_SEARCH = "((SELECT VALUE last FROM ONLY meta:searches) ?? 0)"
 
 
-async def add_searches(desk: Desk, searches: Sequence[Search]) -> None:
-    kept = searches[-KEPT_SEARCHES:]
-    for start in range(0, len(kept), AT_ONCE):
-        some = kept[start : start + AT_ONCE]
-        await retried(lambda some=some: _add_some(desk, some))
+async def add_searches(desk: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
+    kept = searches[-MAX_SEARCHES:]
+    for start in range(0, len(kept), MAX_WRITE_ROWS):
+        some = kept[start : start + MAX_WRITE_ROWS]
+        await retry(lambda some=some: _add_chunk(desk, some))
 
 
-async def newest_searches(desk: Desk, session: str | None, limit: int) -> list[Search]:
+async def list_searches(
+    desk: CatalogDatabase, session: str | None, limit: int
+) -> list[SearchRecord]:
     if limit <= 0:
         return []
     meant = "WHERE session = $asked_in" if session is not None else ""
@@ -301,7 +308,7 @@ async def newest_searches(desk: Desk, session: str | None, limit: int) -> list[S
         {"asked_in": session, "limit": limit},
     )
     return [
-        Search(
+        SearchRecord(
             row["at"],
             row["tool"],
             row["query"],
@@ -314,20 +321,20 @@ async def newest_searches(desk: Desk, session: str | None, limit: int) -> list[S
     ]
 
 
-async def forget_searches(desk: Desk) -> int:
+async def forget_searches(desk: CatalogDatabase) -> int:
     [count] = await desk.alter(
         "{ LET $gone = (SELECT VALUE id FROM search); DELETE $gone; RETURN count($gone) }"
     )
     return count
 
 
-async def add_usage(desk: Desk, rows: Sequence[Usage]) -> None:
+async def add_usage(desk: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
     """What others have added meanwhile stays: the sum is made by the database."""
     if not rows:
         return
     added = [
         {
-            "id": row_id("usage", row.tool),
+            "id": build_row_id("usage", row.tool),
             "tool": row.tool,
             "calls": row.calls,
             "errors": row.errors,
@@ -335,7 +342,7 @@ async def add_usage(desk: Desk, rows: Sequence[Usage]) -> None:
             "longest_ms": row.longest_ms,
             "last_at": row.last_at,
         }
-        for row in summed(rows)
+        for row in sum_usage(rows)
     ]
     await desk.alter(
         "FOR $row IN $rows { UPSERT $row.id SET tool = $row.tool, calls += $row.calls, "
@@ -346,34 +353,34 @@ async def add_usage(desk: Desk, rows: Sequence[Usage]) -> None:
     )
 
 
-async def usage(desk: Desk) -> list[Usage]:
+async def list_usage(desk: CatalogDatabase) -> list[ToolUsage]:
     [rows] = await desk.ask("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
-    return summed(Usage(**row) for row in rows)
+    return sum_usage(ToolUsage(**row) for row in rows)
 
 
-async def _add_some(desk: Desk, searches: Sequence[Search]) -> None:
-    [last] = await desk.ask(f"RETURN {_LAST}")
-    rows = [_row(last + number, search) for number, search in enumerate(searches, 1)]
+async def _add_chunk(desk: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
+    [last] = await desk.ask(f"RETURN {_LAST_SEARCH}")
+    rows = [_encode_search(last + number, search) for number, search in enumerate(searches, 1)]
     end = last + len(rows)
     oldest = [
-        row_id("search", number)
-        for number in range(last - KEPT_SEARCHES + 1, end - KEPT_SEARCHES + 1)
+        build_row_id("search", number)
+        for number in range(last - MAX_SEARCHES + 1, end - MAX_SEARCHES + 1)
         if number > 0
     ]
     try:
         await desk.alter(
-            f"{{ IF {_LAST} != $last {{ THROW 'disturbed' }}; "
+            f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
             "UPSERT meta:searches SET last = $end; "
             "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",
             {"last": last, "end": end, "rows": rows, "oldest": oldest},
         )
-    except Thrown as thrown:
-        raise Contended(str(thrown)) from thrown
+    except TransactionThrown as thrown:
+        raise WriteContention(str(thrown)) from thrown
 
 
-def _row(number: int, search: Search) -> dict[str, Any]:
+def _encode_search(number: int, search: SearchRecord) -> dict[str, Any]:
     return {
-        "id": row_id("search", number),
+        "id": build_row_id("search", number),
         "at": search.at,
         "tool": search.tool,
         "query": search.query,

@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from everkept.core import library as questions
-from everkept.core.answers import Holdings, Search
+from everkept.core.answers import CatalogData, SearchRecord
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
-from everkept.core.mcp import Usage
+from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, checked_project_name
-from everkept.core.text import forbidden_in_text
-from everkept.core.times import Clock, now
+from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.text import find_forbidden
+from everkept.core.times import Clock, read_clock
 from everkept.engines.surreal import catalog, project_lifecycle
-from everkept.engines.surreal.catalog import TURN, Desk, row_id
-from everkept.engines.surreal.connection import Connection, Thrown
+from everkept.engines.surreal.catalog import TURN_STATEMENT, CatalogDatabase, build_row_id
+from everkept.engines.surreal.connection import Connection, TransactionThrown
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 
@@ -29,10 +29,10 @@ class SurrealLibrary(TableLibrary):
         database: str = "default",
         mode: Mode,
         place: str,
-        clock: Clock = now,
+        clock: Clock = read_clock,
     ) -> None:
         self._connection = connection
-        self._desk = Desk(connection, database)
+        self._desk = CatalogDatabase(connection, database)
         self._mode: Mode = mode
         self._place = place
         self._clock = clock
@@ -40,94 +40,97 @@ class SurrealLibrary(TableLibrary):
         self._opening = asyncio.Lock()
 
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
-        found = await catalog.projects(self._desk)
+        found = await catalog.list_projects(self._desk)
         return [project for project in found if question.status in (None, project.status)]
 
     async def _get_project(self, question: questions.GetProject) -> Project:
         name = question.name
-        found = None if forbidden_in_text(name) else await catalog.named(self._desk, name)
+        found = None if find_forbidden(name) else await catalog.find_project(self._desk, name)
         if found is None:
-            raise catalog.no_such(name)
+            raise catalog.build_not_found(name)
         return found
 
     async def open(self, name: str) -> tuple[Project, SurrealStore]:
-        project = await self.project(name)
+        project = await self.get_project(name)
         if project.status == "archived":
             raise ProjectArchived(name)
-        store, is_new = await self._store_of(project)
+        store, is_new = await self._open_project_store(project)
         # It may have been deleted while its database was made ready.
         return await self.open(name) if is_new else (project, store)
 
-    async def store_of(self, project: Project) -> SurrealStore:
-        found = await self.project(project.name)
-        store, is_new = await self._store_of(found)
-        return await self.store_of(project) if is_new else store
+    async def get_store(self, project: Project) -> SurrealStore:
+        found = await self.get_project(project.name)
+        store, is_new = await self._open_project_store(found)
+        return await self.get_store(project) if is_new else store
 
     async def _add_project(self, change: questions.AddProject) -> Project:
-        checked_project_name(change.name)
+        validate_project_name(change.name)
         moment = change.at or self._clock()
-        return await project_lifecycle.make(
+        return await project_lifecycle.create_project(
             self._desk, change.name, change.description, change.project_id, moment
         )
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
-        project = await self.project(change.name)
+        project = await self.get_project(change.name)
         return await project_lifecycle.set_status(self._desk, project, change.status, self._clock())
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
-        project = await self.project(change.name)
-        self._stores.pop(project_lifecycle.database_of(self._desk, project.id), None)
-        await project_lifecycle.discard(self._desk, project, self._clock())
+        project = await self.get_project(change.name)
+        self._stores.pop(project_lifecycle.build_database_name(self._desk, project.id), None)
+        await project_lifecycle.delete_project(self._desk, project, self._clock())
 
     async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
-        project = await self.project(change.name)
+        project = await self.get_project(change.name)
         if project.is_off == change.off:
             return project
-        return await project_lifecycle.switch(
+        return await project_lifecycle.set_off(
             self._desk, project, off=change.off, at=change.at or self._clock()
         )
 
-    async def _list_silences(self, _: questions.ListSilences) -> list[Silence]:
-        return await catalog.silences(self._desk)
+    async def _list_off_periods(self, _: questions.ListOffPeriods) -> list[OffPeriod]:
+        return await catalog.list_off_periods(self._desk)
 
-    async def user(self) -> SurrealStore:
-        return await self._store(f"{self._desk.database}_user")
+    async def open_user_store(self) -> SurrealStore:
+        return await self._open_store(f"{self._desk.database}_user")
 
-    async def history(self) -> SurrealStore:
-        return await self._store(f"{self._desk.database}_history")
+    async def open_history_store(self) -> SurrealStore:
+        return await self._open_store(f"{self._desk.database}_history")
 
     async def _find_workspace_project(
         self, question: questions.FindWorkspaceProject
     ) -> Project | None:
-        return await catalog.of_workspace(self._desk, question.path)
+        return await catalog.find_workspace_project(self._desk, question.path)
 
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         text = f"""
-            BEGIN; {TURN};
+            BEGIN; {TURN_STATEMENT};
             IF (SELECT VALUE id FROM ONLY $project) IS NONE {{ THROW 'gone' }};
             IF (SELECT VALUE id FROM ONLY $id) IS NONE {{
                 CREATE $id SET path = $path, project = $project
             }};
             COMMIT;"""
         path, project = change.path, change.project
-        ids = {"id": row_id("workspace", path), "project": row_id("project", project.id)}
+        ids = {
+            "id": build_row_id("workspace", path),
+            "project": build_row_id("project", project.id),
+        }
         try:
             await self._desk.alter(text, {**ids, "path": path})
-        except Thrown as thrown:
+        except TransactionThrown as thrown:
             raise NotFound("project", project.name, hint="It was deleted meanwhile.") from thrown
-        return await self.project_of_workspace(path) or project
+        return await self.find_workspace_project(path) or project
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
-        return await catalog.folders_of(self._desk, question.project.id)
+        return await catalog.list_workspaces(self._desk, question.project.id)
 
     async def _get_note(self, question: questions.GetNote) -> str | None:
         [value] = await self._desk.ask(
-            "SELECT VALUE value FROM ONLY $id", {"id": row_id("note", question.key)}
+            "SELECT VALUE value FROM ONLY $id", {"id": build_row_id("note", question.key)}
         )
         return value
 
     async def _write_note(self, change: questions.WriteNote) -> None:
-        values = {"id": row_id("note", change.key), "key": change.key, "text": change.value}
+        values = {"id": build_row_id("note", change.key), "key": change.key, "text": change.value}
         if change.value is None:
             await self._desk.alter("DELETE $id", values)
         else:
@@ -143,8 +146,8 @@ class SurrealLibrary(TableLibrary):
     async def _add_searches(self, change: questions.AddSearches) -> None:
         await catalog.add_searches(self._desk, change.searches)
 
-    async def _list_searches(self, question: questions.ListSearches) -> list[Search]:
-        return await catalog.newest_searches(self._desk, question.session, question.limit)
+    async def _list_searches(self, question: questions.ListSearches) -> list[SearchRecord]:
+        return await catalog.list_searches(self._desk, question.session, question.limit)
 
     async def _forget_searches(self, _: questions.ForgetSearches) -> int:
         return await catalog.forget_searches(self._desk)
@@ -152,8 +155,8 @@ class SurrealLibrary(TableLibrary):
     async def _add_usage(self, change: questions.AddUsage) -> None:
         await catalog.add_usage(self._desk, change.rows)
 
-    async def _list_usage(self, _: questions.ListUsage) -> list[Usage]:
-        return await catalog.usage(self._desk)
+    async def _list_usage(self, _: questions.ListUsage) -> list[ToolUsage]:
+        return await catalog.list_usage(self._desk)
 
     async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
         [rows] = await self._desk.ask("SELECT record::id(id) AS id, label, created_at FROM token")
@@ -176,13 +179,13 @@ class SurrealLibrary(TableLibrary):
             "created_at": token.created_at,
         }
         try:
-            await self._desk.alter(text, {"id": row_id("token", token.id), "row": row})
-        except Thrown as thrown:
+            await self._desk.alter(text, {"id": build_row_id("token", token.id), "row": row})
+        except TransactionThrown as thrown:
             raise Conflict(f"There is a token {token.id} already.", id=token.id) from thrown
 
     async def _revoke_token(self, change: questions.RevokeToken) -> bool:
         [removed] = await self._desk.alter(
-            "DELETE $id RETURN BEFORE", {"id": row_id("token", change.token_id)}
+            "DELETE $id RETURN BEFORE", {"id": build_row_id("token", change.token_id)}
         )
         return bool(removed)
 
@@ -192,11 +195,11 @@ class SurrealLibrary(TableLibrary):
         )
         return bool(found)
 
-    async def _read_holdings(self, _: questions.ReadHoldings) -> Holdings:
-        return await project_lifecycle.holdings(self._desk)
+    async def _read_catalog_data(self, _: questions.ReadCatalogData) -> CatalogData:
+        return await project_lifecycle.read_catalog_data(self._desk)
 
-    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
-        await project_lifecycle.take_over(self._desk, change.holdings, self._clock())
+    async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
+        await project_lifecycle.replace_catalog_data(self._desk, change.holdings, self._clock())
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -208,33 +211,33 @@ class SurrealLibrary(TableLibrary):
 
     async def close(self) -> None:
         self._stores.clear()
-        self._desk.forget()
+        self._desk.reset()
         await self._connection.close()
 
-    async def _store_of(self, project: Project) -> tuple[SurrealStore, bool]:
+    async def _open_project_store(self, project: Project) -> tuple[SurrealStore, bool]:
         """With whether nobody had asked for it here."""
-        database = project_lifecycle.database_of(self._desk, project.id)
+        database = project_lifecycle.build_database_name(self._desk, project.id)
         is_new = database not in self._stores
-        store = await self._store(database, project.name)
+        store = await self._open_store(database, project.name)
         if is_new and project.status == "archived":
-            await project_lifecycle.tell(self._desk, project)
+            await project_lifecycle.sync_status(self._desk, project)
         return store, is_new
 
-    async def _store(self, database: str, name: str = "") -> SurrealStore:
+    async def _open_store(self, database: str, name: str = "") -> SurrealStore:
         """Without the name of a project it belongs to none."""
         async with self._opening:
             if database not in self._stores:
                 store = SurrealStore(
                     self._connection, database, self._clock, name, of_project=bool(name)
                 )
-                await store.revision()  # which makes the database where it is missing
+                await store.get_revision()  # which makes the database where it is missing
                 self._stores[database] = store
             return self._stores[database]
 
     answers: ClassVar[CatalogAnswers] = {
         questions.ListProjects: _list_projects,
         questions.GetProject: _get_project,
-        questions.ListSilences: _list_silences,
+        questions.ListOffPeriods: _list_off_periods,
         questions.FindWorkspaceProject: _find_workspace_project,
         questions.ListWorkspaces: _list_workspaces,
         questions.GetNote: _get_note,
@@ -243,7 +246,7 @@ class SurrealLibrary(TableLibrary):
         questions.ListUsage: _list_usage,
         questions.ListTokens: _list_tokens,
         questions.HasToken: _has_token,
-        questions.ReadHoldings: _read_holdings,
+        questions.ReadCatalogData: _read_catalog_data,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,
@@ -257,5 +260,5 @@ class SurrealLibrary(TableLibrary):
         questions.AddUsage: _add_usage,
         questions.RegisterToken: _register_token,
         questions.RevokeToken: _revoke_token,
-        questions.ReplaceHoldings: _replace_holdings,
+        questions.ReplaceCatalogData: _replace_catalog_data,
     }

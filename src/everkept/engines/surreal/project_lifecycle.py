@@ -8,59 +8,61 @@ removed after its project is: what a crash leaves is noted, and removed by whoev
 from typing import Any
 from uuid import UUID, uuid4
 
-from everkept.core.answers import PASSING, Holdings
+from everkept.core.answers import LEASE_PREFIX, CatalogData
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Status
-from everkept.core.text import digest
+from everkept.core.text import compute_digest
 from everkept.engines.surreal.catalog import (
-    PROJECT,
-    SWITCHING,
-    TURN,
-    UNDISTURBED,
-    WHOSE_TURN,
-    WORKSPACE,
-    Desk,
-    project_from,
-    project_row,
-    row_id,
-    switching_from,
-    switching_row,
-    undisturbed,
+    PROJECT_FIELDS,
+    SWITCHING_FIELDS,
+    TURN_CHECK,
+    TURN_QUERY,
+    TURN_STATEMENT,
+    WORKSPACE_FIELDS,
+    CatalogDatabase,
+    alter_undisturbed,
+    build_row_id,
+    decode_project,
+    decode_switching,
+    encode_project,
+    encode_switching,
 )
-from everkept.engines.surreal.connection import Thrown, placing, quoted, retried
-from everkept.engines.surreal.schema import META
+from everkept.engines.surreal.connection import TransactionThrown, build_put, quote_name, retry
+from everkept.engines.surreal.schema import META_DEFINITION
 from everkept.errors import Conflict, NotFound
 from everkept.values import replace
 
 # Microseconds that a removed database is watched: some versions make it anew, and empty, when a
 # process asks for it that has not heard.
-WATCHED = 24 * 60 * 60 * 1_000_000
+WATCH_MICROSECONDS = 24 * 60 * 60 * 1_000_000
 _IS_GONE = "(SELECT VALUE id FROM ONLY $id) IS NONE"
 
 
-def database_of(desk: Desk, project_id: str) -> str:
+def build_database_name(desk: CatalogDatabase, project_id: str) -> str:
     """By the id alone, whatever that is made of."""
     try:
         part = UUID(project_id).hex
     except ValueError:
-        part = digest(project_id)
+        part = compute_digest(project_id)
     return f"{desk.database}_{part}"
 
 
-async def make(desk: Desk, name: str, description: str, project_id: str, at: int) -> Project:
+async def create_project(
+    desk: CatalogDatabase, name: str, description: str, project_id: str, at: int
+) -> Project:
     project = Project(project_id or str(uuid4()), name, description, "active", at, at)
     # One of that id may have been here, and not be wholly gone.
-    clearing = f"{removing(desk, project.id)};" if project_id else ""
+    clearing = f"{build_removal(desk, project.id)};" if project_id else ""
     text = f"""
-        BEGIN; {TURN};
+        BEGIN; {TURN_STATEMENT};
         IF (SELECT VALUE id FROM project WHERE name = $name)[0] IS NOT NONE {{ THROW 'name' }};
         IF (SELECT VALUE id FROM ONLY $id) IS NOT NONE {{ THROW 'id' }};
         CREATE $id CONTENT $row; DELETE $leaving; {clearing}
         COMMIT;"""
-    values = {**_keys(project.id), "name": name, "row": project_row(project)}
+    values = {**_build_keys(project.id), "name": name, "row": encode_project(project)}
     try:
         await desk.alter(text, values)
-    except Thrown as thrown:
+    except TransactionThrown as thrown:
         if str(thrown) == "id":
             raise Conflict(
                 f"There is a project with the id {project_id} already.",
@@ -76,135 +78,139 @@ async def make(desk: Desk, name: str, description: str, project_id: str, at: int
     return project
 
 
-async def set_status(desk: Desk, project: Project, status: Status, at: int) -> Project:
+async def set_status(desk: CatalogDatabase, project: Project, status: Status, at: int) -> Project:
     text = f"""
-        BEGIN; {TURN};
+        BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
         IF (SELECT VALUE status FROM ONLY $id) = $status {{ THROW 'same' }};
         UPDATE $id SET status = $status, updated_at = $at;
-        {marking(desk, project.id)};
+        {build_status_update(desk, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, {**_keys(project.id), "status": status, "at": at})
-    except Thrown as thrown:
+        await desk.alter(text, {**_build_keys(project.id), "status": status, "at": at})
+    except TransactionThrown as thrown:
         if str(thrown) == "gone":
-            raise _gone(project) from thrown
+            raise _build_deleted_error(project) from thrown
         state = "already archived" if status == "archived" else "not archived"
         raise Conflict(f'Project "{project.name}" is {state}.', project=project.name) from thrown
     return replace(project, status=status, updated_at=at)
 
 
-async def tell(desk: Desk, project: Project) -> None:
+async def sync_status(desk: CatalogDatabase, project: Project) -> None:
     """What the library says of it, to a database that may be new."""
     text = f"""
-        BEGIN; {TURN};
+        BEGIN; {TURN_STATEMENT};
         LET $status = (SELECT VALUE status FROM ONLY $id);
         IF $status IS NONE {{ THROW 'gone' }};
-        {marking(desk, project.id)};
+        {build_status_update(desk, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, _keys(project.id))
-    except Thrown as thrown:
-        raise _gone(project) from thrown
+        await desk.alter(text, _build_keys(project.id))
+    except TransactionThrown as thrown:
+        raise _build_deleted_error(project) from thrown
 
 
-async def discard(desk: Desk, project: Project, at: int) -> None:
+async def delete_project(desk: CatalogDatabase, project: Project, at: int) -> None:
     text = f"""
-        BEGIN; {TURN};
+        BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
         UPDATE $switching SET deleted_at = $at,
             folders = (SELECT VALUE path FROM workspace WHERE project = $id ORDER BY path);
         DELETE workspace WHERE project = $id;
         DELETE $id;
         UPSERT $leaving SET at = $at;
-        {marking(desk, project.id)};
+        {build_status_update(desk, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, {**_keys(project.id), "status": "deleted", "at": at})
-    except Thrown as thrown:
-        raise _gone(project) from thrown
-    await sweep(desk, at)
+        await desk.alter(text, {**_build_keys(project.id), "status": "deleted", "at": at})
+    except TransactionThrown as thrown:
+        raise _build_deleted_error(project) from thrown
+    await remove_leftovers(desk, at)
 
 
-async def sweep(desk: Desk, at: int) -> None:
+async def remove_leftovers(desk: CatalogDatabase, at: int) -> None:
     """Removes the databases of projects that are no more."""
     [leaving, space] = await desk.ask("SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS")
     for row in leaving:
-        is_there = database_of(desk, row["id"]) in space["databases"]
-        is_old = row["at"] < at - WATCHED
+        is_there = build_database_name(desk, row["id"]) in space["databases"]
+        is_old = row["at"] < at - WATCH_MICROSECONDS
         if not is_there and not is_old:
             continue
         text = f"""
-            BEGIN; {TURN};
+            BEGIN; {TURN_STATEMENT};
             IF (SELECT VALUE id FROM ONLY $leaving) IS NONE {{ THROW 'taken back' }};
-            {removing(desk, row["id"])}; {"DELETE $leaving;" if is_old else ""}
+            {build_removal(desk, row["id"])}; {"DELETE $leaving;" if is_old else ""}
             COMMIT;"""
         try:
-            await desk.alter(text, _keys(row["id"]))
-        except Thrown:
+            await desk.alter(text, _build_keys(row["id"]))
+        except TransactionThrown:
             continue  # there is a project of that id again
 
 
-async def switch(desk: Desk, project: Project, *, off: bool, at: int) -> Project:
+async def set_off(desk: CatalogDatabase, project: Project, *, off: bool, at: int) -> Project:
     async def attempt() -> Project:
         [turn, row] = await desk.ask(
-            f"{WHOSE_TURN}; SELECT {SWITCHING} FROM ONLY $switching", _keys(project.id)
+            f"{TURN_QUERY}; SELECT {SWITCHING_FIELDS} FROM ONLY $switching", _build_keys(project.id)
         )
-        after = switching_from(row).switched(off=off, at=at)
+        after = decode_switching(row).with_switch(off=off, at=at)
         text = f"""
-            BEGIN; {UNDISTURBED}; {TURN};
+            BEGIN; {TURN_CHECK}; {TURN_STATEMENT};
             IF {_IS_GONE} {{ THROW 'gone' }};
             UPSERT $switching CONTENT $row; UPDATE $id SET off_since = $off_since;
             COMMIT;"""
-        kept = {"row": switching_row(after), "off_since": after.off_since, "turn": turn}
-        await undisturbed(desk, text, {**_keys(project.id), **kept})
+        kept = {"row": encode_switching(after), "off_since": after.off_since, "turn": turn}
+        await alter_undisturbed(desk, text, {**_build_keys(project.id), **kept})
         return replace(project, off_since=after.off_since)
 
     try:
-        return await retried(attempt)
-    except Thrown as thrown:
-        raise _gone(project) from thrown
+        return await retry(attempt)
+    except TransactionThrown as thrown:
+        raise _build_deleted_error(project) from thrown
 
 
-def marking(desk: Desk, project_id: str, status: str = "$status") -> str:
+def build_status_update(desk: CatalogDatabase, project_id: str, status: str = "$status") -> str:
     """Tells whoever has the project's database open, at the end of a transaction."""
-    there, here = quoted(database_of(desk, project_id)), quoted(desk.database)
-    return f"USE DB {there}; {META}; UPDATE meta:store SET status = {status}; USE DB {here}"
+    there, here = quote_name(build_database_name(desk, project_id)), quote_name(desk.database)
+    return (
+        f"USE DB {there}; {META_DEFINITION}; UPDATE meta:store SET status = {status}; USE DB {here}"
+    )
 
 
-def removing(desk: Desk, project_id: str) -> str:
-    return f"REMOVE DATABASE IF EXISTS {quoted(database_of(desk, project_id))}"
+def build_removal(desk: CatalogDatabase, project_id: str) -> str:
+    return f"REMOVE DATABASE IF EXISTS {quote_name(build_database_name(desk, project_id))}"
 
 
-def _keys(project_id: str) -> dict[str, Any]:
+def _build_keys(project_id: str) -> dict[str, Any]:
     return {
-        "id": row_id("project", project_id),
-        "switching": row_id("switching", project_id),
-        "leaving": row_id("leaving", project_id),
+        "id": build_row_id("project", project_id),
+        "switching": build_row_id("switching", project_id),
+        "leaving": build_row_id("leaving", project_id),
     }
 
 
-def _gone(project: Project) -> NotFound:
+def _build_deleted_error(project: Project) -> NotFound:
     return NotFound("project", project.name, hint="It was deleted meanwhile.")
 
 
-_Rows = dict[str, dict[str, dict[str, Any]]]  # by table and key
+_RowsByTable = dict[str, dict[str, dict[str, Any]]]  # by table and key
 
 
-async def holdings(desk: Desk) -> Holdings:
+async def read_catalog_data(desk: CatalogDatabase) -> CatalogData:
     [found] = await desk.ask(
-        f"RETURN {{ projects: (SELECT {PROJECT} FROM project), "
-        f"workspaces: (SELECT {WORKSPACE} FROM workspace), "
-        f"switching: (SELECT {SWITCHING} FROM switching), "
+        f"RETURN {{ projects: (SELECT {PROJECT_FIELDS} FROM project), "
+        f"workspaces: (SELECT {WORKSPACE_FIELDS} FROM workspace), "
+        f"switching: (SELECT {SWITCHING_FIELDS} FROM switching), "
         "notes: (SELECT key, value FROM note), "
         "tokens: (SELECT record::id(id) AS id, label, created_at, secret_hash FROM token) }"
     )
-    return Holdings(
-        projects=sorted(map(project_from, found["projects"]), key=lambda project: project.name),
+    return CatalogData(
+        projects=sorted(map(decode_project, found["projects"]), key=lambda project: project.name),
         workspaces={row["path"]: row["project"] for row in found["workspaces"]},
-        switching={row["id"]: switching_from(row) for row in found["switching"]},
+        switching={row["id"]: decode_switching(row) for row in found["switching"]},
         notes={
-            row["key"]: row["value"] for row in found["notes"] if not row["key"].startswith(PASSING)
+            row["key"]: row["value"]
+            for row in found["notes"]
+            if not row["key"].startswith(LEASE_PREFIX)
         },
         tokens=[
             (Token(row["id"], row["label"], row["created_at"]), row["secret_hash"])
@@ -213,32 +219,34 @@ async def holdings(desk: Desk) -> Holdings:
     )
 
 
-async def take_over(desk: Desk, holdings: Holdings, at: int) -> None:
-    rows = _rows(holdings)
+async def replace_catalog_data(desk: CatalogDatabase, holdings: CatalogData, at: int) -> None:
+    rows = _encode_catalog_data(holdings)
     wanted: dict[str, Status] = {project.id: project.status for project in holdings.projects}
 
     async def attempt() -> None:
         [turn, found] = await desk.ask(
-            f"{WHOSE_TURN}; SELECT record::id(id) AS id, status FROM project"
+            f"{TURN_QUERY}; SELECT record::id(id) AS id, status FROM project"
         )
         known: dict[str, Status] = {row["id"]: row["status"] for row in found}
         values: dict[str, Any] = {
             "turn": turn,
             "at": at,
-            "passing": PASSING,
-            "leaving": [row_id("leaving", each) for each in known if each not in wanted],
-            "coming": [row_id("leaving", each) for each in wanted if each not in known],
+            "passing": LEASE_PREFIX,
+            "leaving": [build_row_id("leaving", each) for each in known if each not in wanted],
+            "coming": [build_row_id("leaving", each) for each in wanted if each not in known],
         }
         for table, kept in rows.items():
-            listed = [{"id": row_id(table, key), **row} for key, row in kept.items()]
+            listed = [{"id": build_row_id(table, key), **row} for key, row in kept.items()]
             values |= {f"{table}_rows": listed, f"{table}_ids": [row["id"] for row in listed]}
-        await undisturbed(desk, _taking_over(desk, wanted, known), values)
+        await alter_undisturbed(desk, _build_replacement(desk, wanted, known), values)
 
-    await retried(attempt)
-    await sweep(desk, at)
+    await retry(attempt)
+    await remove_leftovers(desk, at)
 
 
-def _taking_over(desk: Desk, wanted: dict[str, Status], known: dict[str, Status]) -> str:
+def _build_replacement(
+    desk: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]
+) -> str:
     """One transaction. Rows that stay are changed in place: what is deleted and made anew within
     one is gone in some versions. Names are set aside first, for they may be traded."""
     here = ["UPDATE project SET name = <string> id", "UPDATE token SET secret_hash = <string> id"]
@@ -246,36 +254,38 @@ def _taking_over(desk: Desk, wanted: dict[str, Status], known: dict[str, Status]
         meant = "AND !string::starts_with(key, $passing)" if table == "note" else ""
         here += [
             f"DELETE {table} WHERE id NOT IN ${table}_ids {meant}",
-            f"FOR $row IN ${table}_rows {{ {placing('$row.id', '$row')} }}",
+            f"FOR $row IN ${table}_rows {{ {build_put('$row.id', '$row')} }}",
         ]
-    here += ["DELETE $coming", f"FOR $each IN $leaving {{ {placing('$each', '{at: $at}')} }}"]
-    here += [removing(desk, each) for each in wanted if each not in known]
+    here += ["DELETE $coming", f"FOR $each IN $leaving {{ {build_put('$each', '{at: $at}')} }}"]
+    here += [build_removal(desk, each) for each in wanted if each not in known]
     there = [
-        marking(desk, each, f"'{wanted.get(each, 'deleted')}'")
+        build_status_update(desk, each, f"'{wanted.get(each, 'deleted')}'")
         for each, status in known.items()
         if wanted.get(each) != status
     ]
-    return "; ".join(["BEGIN", UNDISTURBED, TURN, *here, *there, "COMMIT"]) + ";"
+    return "; ".join(["BEGIN", TURN_CHECK, TURN_STATEMENT, *here, *there, "COMMIT"]) + ";"
 
 
-def _rows(holdings: Holdings) -> _Rows:
+def _encode_catalog_data(holdings: CatalogData) -> _RowsByTable:
     return {
         "project": {
-            project.id: project_row(replace(project, off_since=_off_since(holdings, project.id)))
+            project.id: encode_project(
+                replace(project, off_since=_find_off_since(holdings, project.id))
+            )
             for project in holdings.projects
         },
         "workspace": {
-            path: {"path": path, "project": row_id("project", owner)}
+            path: {"path": path, "project": build_row_id("project", owner)}
             for path, owner in holdings.workspaces.items()
         },
         "switching": {
-            project_id: switching_row(switching)
+            project_id: encode_switching(switching)
             for project_id, switching in holdings.switching.items()
         },
         "note": {
             key: {"key": key, "value": value}
             for key, value in holdings.notes.items()
-            if not key.startswith(PASSING)
+            if not key.startswith(LEASE_PREFIX)
         },
         "token": {
             token.id: {
@@ -288,6 +298,6 @@ def _rows(holdings: Holdings) -> _Rows:
     }
 
 
-def _off_since(holdings: Holdings, project_id: str) -> int | None:
+def _find_off_since(holdings: CatalogData, project_id: str) -> int | None:
     switching = holdings.switching.get(project_id)
     return switching.off_since if switching else None

@@ -11,27 +11,27 @@ from surrealdb.data.cbor import decode, encode
 
 from everkept.errors import InvalidInput
 
-PROBE = "RETURN type::record('a', 'b')"  # no function of two arguments before version 3
+DIALECT_PROBE = "RETURN type::record('a', 'b')"  # no function of two arguments before version 3
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """These bytes are no message of the protocol."""
 
 
-def request(number: int, method: str, params: Sequence[Any]) -> bytes:
+def encode_request(number: int, method: str, params: Sequence[Any]) -> bytes:
     try:
         return encode({"id": str(number), "method": method, "params": list(params)})
     except (CBOREncodeError, BufferError, OverflowError, RecursionError, ValueError) as error:
         raise InvalidInput("A value cannot be sent to SurrealDB.", hint="Change it.") from error
 
 
-def answered(frame: bytes) -> Mapping[str, Any]:
+def decode_answer(frame: bytes) -> Mapping[str, Any]:
     try:
         answer: Any = decode(frame)
     except Exception as error:  # whatever bytes from outside made of it
-        raise Unreadable from error
+        raise UnreadableMessage from error
     if not isinstance(answer, dict):
-        raise Unreadable
+        raise UnreadableMessage
     return cast(Mapping[str, Any], answer)
 
 

@@ -4,30 +4,39 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
 
 from everkept.core import store as questions
-from everkept.core.ports import Access, Direction, Tally
-from everkept.core.records import SESSION_SCOPE, Change, Edit, Link, Match, Record, Ref, Where
-from everkept.engines.surreal.connection import TooLarge
+from everkept.core.ports import AccessCount, Direction, RecordTally
+from everkept.core.records import (
+    SESSION_SCOPE,
+    Change,
+    Edit,
+    Match,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Ref,
+)
+from everkept.engines.surreal.connection import AnswerTooLarge
 from everkept.engines.surreal.rows import (
     Row,
-    change_from,
-    edit_from,
-    given,
-    id_of,
-    kept,
-    link_from,
-    numbered,
-    place_to,
-    record_from,
-    thing,
-    things,
+    decode_change,
+    decode_edit,
+    decode_id,
+    decode_link,
+    decode_record,
+    encode_id,
+    encode_ids,
+    encode_numbered_id,
+    encode_place,
+    escape_text,
+    unescape_text,
 )
-from everkept.engines.surreal.schema import Tables
+from everkept.engines.surreal.schema import StoreTables
 from everkept.values import Value, field, replace
 
 # What never changes of a record stands beside its words and its vector too.
-_LASTING = frozenset(("kind", "parent"))
+_UNCHANGING_FIELDS = frozenset(("kind", "parent"))
 # By the first of these that is asked for, records are found soonest.
-_INDEXED = (
+_FILTER_INDEXES = (
     ("parents", "record_parent"),
     ("name_keys", "record_name_key"),
     ("places", "record_place"),
@@ -42,31 +51,31 @@ class Conditions(Value, frozen=False):
     parts: list[str] = field(default_factory=list[str])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def column(self, name: str) -> str:
-        return f"of.{name}" if self.beside and name not in _LASTING else name
+    def get_column(self, name: str) -> str:
+        return f"of.{name}" if self.beside and name not in _UNCHANGING_FIELDS else name
 
     def add(self, part: str, **values: Any) -> None:
         self.parts.append(part)
         self.values.update(values)
 
-    def among(self, column: str, name: str, values: Iterable[Any]) -> None:
-        self.add(f"{self.column(column)} IN ${name}", **{name: list(values)})
+    def add_in(self, column: str, name: str, values: Iterable[Any]) -> None:
+        self.add(f"{self.get_column(column)} IN ${name}", **{name: list(values)})
 
     @property
     def text(self) -> str:
         return " AND ".join(self.parts) or "true"
 
 
-def conditions(where: Where, *, beside: bool = False) -> Conditions:
+def build_filter(where: RecordFilter, *, beside: bool = False) -> Conditions:
     """For rows of `record`, or for those that stand beside one."""
     found = Conditions(beside)
-    column = found.column
+    column = found.get_column
     if where.deleted is not None:
         found.add(f"{column('deleted_at')} IS {'NOT ' if where.deleted else ''}NONE")
     if where.ids is not None:
-        found.add(f"{'of' if beside else 'id'} IN $ids", ids=things("record", where.ids))
+        found.add(f"{'of' if beside else 'id'} IN $ids", ids=encode_ids("record", where.ids))
     if where.parents is not None:
-        found.among("parent", "parents", things("record", where.parents))
+        found.add_in("parent", "parents", encode_ids("record", where.parents))
     for name, among in (
         ("kind", where.kinds or None),
         ("type", where.types or None),
@@ -75,41 +84,42 @@ def conditions(where: Where, *, beside: bool = False) -> Conditions:
         ("session", where.sessions),
     ):
         if among is not None:
-            found.among(name, f"{name}s", map(kept, dict.fromkeys(among)))
+            found.add_in(name, f"{name}s", map(escape_text, dict.fromkeys(among)))
     _add_places(where, found)
     _add_traits(where, found)
     return found
 
 
-def source(where: Where) -> str:
+def choose_source(where: RecordFilter) -> str:
     """Where a statement over `record` looks."""
     if where.ids is not None:
         return "$ids"
-    for name, index in _INDEXED:
+    for name, index in _FILTER_INDEXES:
         if getattr(where, name) is not None:
             return f"record WITH INDEX {index}"
     # With an index for each half of an `OR`, version 2 would count what fits both halves twice.
     return "record WITH INDEX record_kind" if where.kinds else "record WITH NOINDEX"
 
 
-def _add_places(where: Where, found: Conditions) -> None:
+def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.places is not None:
-        places = dict.fromkeys(place_to(*place) for place in where.places)
-        found.among("place", "places", places)
+        places = dict.fromkeys(encode_place(*place) for place in where.places)
+        found.add_in("place", "places", places)
     if where.visible_to is not None:
-        scope, session = found.column("scope"), found.column("session")
+        scope, session = found.get_column("scope"), found.get_column("session")
         found.add(
             f"({scope} != '{SESSION_SCOPE}' OR {session} = $visible_to)",
-            visible_to=kept(where.visible_to),
+            visible_to=escape_text(where.visible_to),
         )
     if where.tags:
         found.add(
-            f"{found.column('tags')} CONTAINSANY $tags", tags=[kept(tag) for tag in where.tags]
+            f"{found.get_column('tags')} CONTAINSANY $tags",
+            tags=[escape_text(tag) for tag in where.tags],
         )
 
 
-def _add_traits(where: Where, found: Conditions) -> None:
-    column = found.column
+def _add_traits(where: RecordFilter, found: Conditions) -> None:
+    column = found.get_column
     if where.pinned:
         found.add(f"{column('pinned')} = true")
     if where.automatic:
@@ -128,10 +138,10 @@ def _add_traits(where: Where, found: Conditions) -> None:
         found.add(f"{touched} > $touched", touched=where.touched_after)
 
 
-PAGE = 500  # rows of records or links at a time
+PAGE_ROWS = 500  # rows of records or links at a time
 
 
-class Question(Value):
+class PagedQuery(Value):
     """The parts of a statement; `fields` must have the id."""
 
     fields: str
@@ -140,31 +150,31 @@ class Question(Value):
     values: Mapping[str, Any]
     order: str = ""
 
-    def rows(self, most: int) -> str:
+    def select_rows(self, most: int) -> str:
         order = f" ORDER BY {self.order}" if self.order else ""
-        return f"SELECT {self.fields} FROM {self._fitting}{order} LIMIT {most}"
+        return f"SELECT {self.fields} FROM {self._filtered_source}{order} LIMIT {most}"
 
-    def ids(self, most: int | None) -> str:
+    def select_ids(self, most: int | None) -> str:
         order = f" ORDER BY {self.order}" if self.order else ""
         # Some versions sort only by what they give.
         fields = f"id, {self.order.replace(' DESC', '')}" if self.order else "id"
         limit = "" if most is None else f" LIMIT {most}"
-        return f"SELECT VALUE id FROM (SELECT {fields} FROM {self._fitting}{order}{limit})"
+        return f"SELECT VALUE id FROM (SELECT {fields} FROM {self._filtered_source}{order}{limit})"
 
-    def among(self, ids: str) -> str:
+    def select_among(self, ids: str) -> str:
         return f"SELECT {self.fields} FROM {ids} WHERE {self.condition}"
 
     @property
-    def _fitting(self) -> str:
+    def _filtered_source(self) -> str:
         return f"{self.source} WHERE {self.condition}"
 
 
-async def every(tables: Tables, question: Question, most: int | None = None) -> list[Row]:
-    return [row async for page in pages(tables, question, PAGE, most) for row in page]
+async def read_all(tables: StoreTables, question: PagedQuery, most: int | None = None) -> list[Row]:
+    return [row async for page in read_pages(tables, question, PAGE_ROWS, most) for row in page]
 
 
-async def pages(
-    tables: Tables, question: Question, size: int, most: int | None = None
+async def read_pages(
+    tables: StoreTables, question: PagedQuery, size: int, most: int | None = None
 ) -> AsyncGenerator[list[Row], None]:
     """All that fit, at most `size` at once, and fewer where the database finds that too much.
 
@@ -174,20 +184,22 @@ async def pages(
     wanted = size if most is None else min(size, most)
     seen: set[str] = set()
     try:
-        first = await tables.ask(question.rows(wanted), **question.values)
-    except TooLarge:
+        first = await tables.ask(question.select_rows(wanted), **question.values)
+    except AnswerTooLarge:
         size = max(1, size // 2)
     else:
         yield first
         if len(first) < wanted or wanted == most:
             return
-        seen = {id_of(row["id"]) for row in first}
-    ids = await tables.ask(question.ids(most), **question.values)
-    left = [each for each in ids if id_of(each) not in seen]
+        seen = {decode_id(row["id"]) for row in first}
+    ids = await tables.ask(question.select_ids(most), **question.values)
+    left = [each for each in ids if decode_id(each) not in seen]
     while left:
         try:
-            page = await tables.ask(question.among("$page"), page=left[:size], **question.values)
-        except TooLarge:
+            page = await tables.ask(
+                question.select_among("$page"), page=left[:size], **question.values
+            )
+        except AnswerTooLarge:
             if size == 1:
                 raise
             size //= 2
@@ -196,63 +208,65 @@ async def pages(
         left = left[size:]
 
 
-_SORTING = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
+_ORDER_BY = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
 _SIDES: Mapping[Direction, tuple[str, ...]] = {
     "out": ("->",),
     "in": ("<-",),
     "both": ("->", "<-"),
 }
-_NUMBERED = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
+_ID_FUNCTIONS = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
 
 
-async def get_records(tables: Tables, asked: questions.GetRecords) -> list[Record]:
+async def get_records(tables: StoreTables, asked: questions.GetRecords) -> list[Record]:
     if not asked.ids:
         return []
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("record", asked.ids))
+    rows = await tables.ask("SELECT * FROM $ids", ids=encode_ids("record", asked.ids))
     return [
-        record_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+        decode_record(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
     ]
 
 
-async def get_links(tables: Tables, asked: questions.GetLinks) -> list[Link]:
+async def get_links(tables: StoreTables, asked: questions.GetLinks) -> list[RecordLink]:
     if not asked.ids:
         return []
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("link", asked.ids))
+    rows = await tables.ask("SELECT * FROM $ids", ids=encode_ids("link", asked.ids))
     return [
-        link_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+        decode_link(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
     ]
 
 
-async def scan(tables: Tables, asked: questions.ScanRecords) -> list[Record]:
-    wanted = conditions(asked.where)
+async def scan(tables: StoreTables, asked: questions.ScanRecords) -> list[Record]:
+    wanted = build_filter(asked.where)
     if isinstance(asked.after, str):
-        age = await tables.ask("SELECT VALUE age FROM $id", id=[thing("record", asked.after)])
+        age = await tables.ask("SELECT VALUE age FROM $id", id=[encode_id("record", asked.after)])
         if not age:
             return []
         wanted.add(f"age {'<' if asked.order == 'newest' else '>'} $age", age=age[0])
     elif asked.after is not None:
-        wanted.add("[name_key, variant] > $seen", seen=[kept(part) for part in asked.after])
+        wanted.add("[name_key, variant] > $seen", seen=[escape_text(part) for part in asked.after])
     if asked.order == "name":
         wanted.add("name_key IS NOT NONE")
-    question = Question("*", source(asked.where), wanted.text, wanted.values, _SORTING[asked.order])
-    return [record_from(row) for row in await every(tables, question, _most(asked.limit))]
+    question = PagedQuery(
+        "*", choose_source(asked.where), wanted.text, wanted.values, _ORDER_BY[asked.order]
+    )
+    return [decode_record(row) for row in await read_all(tables, question, _to_limit(asked.limit))]
 
 
-async def containing(tables: Tables, asked: questions.MatchText) -> list[Match]:
+async def match_text(tables: StoreTables, asked: questions.MatchText) -> list[Match]:
     where = replace(asked.where, deleted=False)
-    wanted = conditions(where)
+    wanted = build_filter(where)
     parts = [f"string::lowercase({name} ?? '') CONTAINS $part" for name in ("name", "type", "text")]
     rows = await tables.ask(
-        f"SELECT id, parent, age, {parts[0]} AS named FROM {source(where)} "
+        f"SELECT id, parent, age, {parts[0]} AS named FROM {choose_source(where)} "
         f"WHERE {wanted.text} AND ({' OR '.join(parts)}) "
-        f"ORDER BY named DESC, age{_at_most(asked.limit)}",
-        part=kept(asked.text.lower()),
+        f"ORDER BY named DESC, age{_format_limit(asked.limit)}",
+        part=escape_text(asked.text.lower()),
         **wanted.values,
     )
-    return [Match(id_of(row["id"]), parent_of(row), 1.0 + row["named"]) for row in rows]
+    return [Match(decode_id(row["id"]), get_parent_id(row), 1.0 + row["named"]) for row in rows]
 
 
-async def links(tables: Tables, asked: questions.FindLinks) -> list[Link]:
+async def list_links(tables: StoreTables, asked: questions.FindLinks) -> list[RecordLink]:
     if not asked.ids:
         return []
     kinds = " AND in.kind IN $kinds" if asked.sources else ""
@@ -262,24 +276,26 @@ async def links(tables: Tables, asked: questions.FindLinks) -> list[Link]:
     ]
     rows = await tables.ask(
         f"SELECT {', '.join(sides)} FROM $ids",
-        ids=things("record", asked.ids),
-        kinds=[kept(kind) for kind in asked.sources],
+        ids=encode_ids("record", asked.ids),
+        kinds=[escape_text(kind) for kind in asked.sources],
     )
-    found = {id_of(link["id"]): link for row in rows for side in row.values() for link in side}
+    found = {decode_id(link["id"]): link for row in rows for side in row.values() for link in side}
     ordered = sorted(found.values(), key=lambda link: (link["created_at"], link["age"]))
-    return [link_from(link) for link in ordered[: _most(asked.limit)]]
+    return [decode_link(link) for link in ordered[: _to_limit(asked.limit)]]
 
 
-async def scan_links(tables: Tables, asked: questions.ScanLinks) -> list[Link]:
+async def scan_links(tables: StoreTables, asked: questions.ScanLinks) -> list[RecordLink]:
     state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[
         asked.deleted
     ]
     condition = f"{state} AND string::lowercase(verb) CONTAINS $part"
-    question = Question("*", "link", condition, {"part": kept(asked.containing.lower())}, "age")
-    return [link_from(row) for row in await every(tables, question)]
+    question = PagedQuery(
+        "*", "link", condition, {"part": escape_text(asked.containing.lower())}, "age"
+    )
+    return [decode_link(row) for row in await read_all(tables, question)]
 
 
-async def count(tables: Tables, _: questions.CountLive) -> dict[str, int]:
+async def count_live(tables: StoreTables, _: questions.CountLive) -> dict[str, int]:
     kinds, links = await tables.ask_all(
         [
             "SELECT kind, count() AS count FROM record WHERE deleted_at IS NONE GROUP BY kind",
@@ -287,74 +303,82 @@ async def count(tables: Tables, _: questions.CountLive) -> dict[str, int]:
         ],
         {},
     )
-    return {**{given(row["kind"]): row["count"] for row in kinds}, "link": _counted(links)}
+    return {
+        **{unescape_text(row["kind"]): row["count"] for row in kinds},
+        "link": _get_count(links),
+    }
 
 
-async def how_many(tables: Tables, asked: questions.CountRecords) -> int:
-    wanted = conditions(asked.where)
-    return _counted(
+async def count_records(tables: StoreTables, asked: questions.CountRecords) -> int:
+    wanted = build_filter(asked.where)
+    return _get_count(
         await tables.ask(
-            f"SELECT count() AS count FROM {source(asked.where)} WHERE {wanted.text} GROUP ALL",
+            f"SELECT count() AS count FROM {choose_source(asked.where)} WHERE {wanted.text} "
+            f"GROUP ALL",
             **wanted.values,
         )
     )
 
 
-async def tally(tables: Tables, asked: questions.TallyRecords) -> list[Tally]:
+async def tally(tables: StoreTables, asked: questions.TallyRecords) -> list[RecordTally]:
     rows = await tables.ask(
         "SELECT kind, scope, type, deleted_at IS NOT NONE AS gone, count() AS count FROM record "
         "WHERE kind IN $kinds GROUP BY kind, scope, type, gone",
-        kinds=[kept(kind) for kind in dict.fromkeys(asked.kinds)],
+        kinds=[escape_text(kind) for kind in dict.fromkeys(asked.kinds)],
     )
     return [
-        Tally(
-            given(row["kind"]), given(row["scope"]), _text(row["type"]), row["gone"], row["count"]
+        RecordTally(
+            unescape_text(row["kind"]),
+            unescape_text(row["scope"]),
+            _decode_text(row["type"]),
+            row["gone"],
+            row["count"],
         )
         for row in rows
     ]
 
 
-async def scopes(tables: Tables, asked: questions.ListScopes) -> list[str]:
+async def list_scopes(tables: StoreTables, asked: questions.ListScopes) -> list[str]:
     rows = await tables.ask(
         "SELECT scope FROM record WHERE kind = $kind AND deleted_at IS NONE GROUP BY scope",
-        kind=kept(asked.kind),
+        kind=escape_text(asked.kind),
     )
-    return sorted(given(row["scope"]) for row in rows)
+    return sorted(unescape_text(row["scope"]) for row in rows)
 
 
-async def authors(tables: Tables, _: questions.ListAuthors) -> list[str]:
+async def list_authors(tables: StoreTables, _: questions.ListAuthors) -> list[str]:
     rows = await tables.ask(
         "SELECT author FROM record WHERE author IS NOT NONE AND author != '' "
         "AND deleted_at IS NONE GROUP BY author"
     )
-    return sorted(given(row["author"]) for row in rows)
+    return sorted(unescape_text(row["author"]) for row in rows)
 
 
-async def changes(tables: Tables, asked: questions.ReadChanges) -> list[Change]:
-    await tables.ready()
+async def read_changes(tables: StoreTables, asked: questions.ReadChanges) -> list[Change]:
+    await tables.ensure_ready()
     if asked.newest_first:
-        heads = await _newest_heads(tables, asked.after, asked.limit)
+        heads = await _read_newest_heads(tables, asked.after, asked.limit)
     else:
         heads = await tables.ask(
-            f"SELECT * FROM {rows_from(tables, 'change', '$first..')} "
-            f"ORDER BY id{_at_most(asked.limit)}",
+            f"SELECT * FROM {build_row_range(tables, 'change', '$first..')} "
+            f"ORDER BY id{_format_limit(asked.limit)}",
             first=asked.after + 1,
         )
     if asked.most_edits is not None and heads:  # edits are numbered from 0
-        last = [numbered("edit", [head["id"].id, asked.most_edits]) for head in heads]
+        last = [encode_numbered_id("edit", [head["id"].id, asked.most_edits]) for head in heads]
         large = {row["id"].id[0] for row in await tables.ask("SELECT id FROM $last", last=last)}
         heads = [head for head in heads if head["id"].id not in large]
-    return await with_edits(tables, heads)
+    return await read_with_edits(tables, heads)
 
 
-async def _newest_heads(tables: Tables, after: int, limit: int) -> list[Row]:
+async def _read_newest_heads(tables: StoreTables, after: int, limit: int) -> list[Row]:
     """From the end, some at a time: version 3 cuts a range before it turns it round."""
     heads: list[Row] = []
-    last, many = (await tables.state()).seq, limit
+    last, many = (await tables.read_state()).seq, limit
     while last > after and len(heads) < limit:
         first = max(after, last - many)
         rows = await tables.ask(
-            f"SELECT * FROM {rows_from(tables, 'change', '$first..$last')}",
+            f"SELECT * FROM {build_row_range(tables, 'change', '$first..$last')}",
             first=first + 1,
             last=last + 1,
         )
@@ -363,13 +387,13 @@ async def _newest_heads(tables: Tables, after: int, limit: int) -> list[Row]:
     return heads[:limit]
 
 
-async def with_edits(tables: Tables, heads: Sequence[Row]) -> list[Change]:
+async def read_with_edits(tables: StoreTables, heads: Sequence[Row]) -> list[Change]:
     """The changes that these rows are."""
     if not heads:
         return []
     numbers = [head["id"].id for head in heads]
     rows = await tables.ask(
-        f"SELECT * FROM {rows_from(tables, 'edit', '$first..$last')} ORDER BY id",
+        f"SELECT * FROM {build_row_range(tables, 'edit', '$first..$last')} ORDER BY id",
         first=[min(numbers), 0],
         last=[max(numbers) + 1, 0],
     )
@@ -378,40 +402,42 @@ async def with_edits(tables: Tables, heads: Sequence[Row]) -> list[Change]:
         number = row["id"].id[0]
         if number in edits:
             edits[number].append(row)
-    return [change_from(head, edits[head["id"].id]) for head in heads]
+    return [decode_change(head, edits[head["id"].id]) for head in heads]
 
 
-async def history(tables: Tables, asked: questions.ReadHistory) -> list[tuple[int, Edit]]:
+async def read_history(tables: StoreTables, asked: questions.ReadHistory) -> list[tuple[int, Edit]]:
     if not asked.refs:
         return []
     rows = await tables.ask(
         "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $items AND id >= $seen ORDER BY id",
-        items=[kept(item) for item in dict.fromkeys(ref.id for ref in asked.refs)],
-        seen=numbered("edit", [asked.after + 1, 0]),
+        items=[escape_text(item) for item in dict.fromkeys(ref.id for ref in asked.refs)],
+        seen=encode_numbered_id("edit", [asked.after + 1, 0]),
     )
     wanted = set(asked.refs)
-    edits = [(row["id"].id[0], edit_from(row)) for row in rows]
+    edits = [(row["id"].id[0], decode_edit(row)) for row in rows]
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 
 
-async def accesses(tables: Tables, asked: questions.GetAccesses) -> dict[str, Access]:
+async def get_accesses(tables: StoreTables, asked: questions.GetAccesses) -> dict[str, AccessCount]:
     if not asked.ids:
         return {}
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("access", asked.ids))
-    return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
+    rows = await tables.ask("SELECT * FROM $ids", ids=encode_ids("access", asked.ids))
+    return {decode_id(row["id"]): AccessCount(row["count"], row["last_at"]) for row in rows}
 
 
-async def most_accessed(tables: Tables, asked: questions.ListMostAccessed) -> dict[str, Access]:
+async def list_most_accessed(
+    tables: StoreTables, asked: questions.ListMostAccessed
+) -> dict[str, AccessCount]:
     rows = await tables.ask(
         "SELECT * FROM access WHERE of.age IS NOT NONE AND of.deleted_at IS NONE "
-        f"ORDER BY count DESC, last_at DESC, id{_at_most(asked.limit)}"
+        f"ORDER BY count DESC, last_at DESC, id{_format_limit(asked.limit)}"
     )
-    return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
+    return {decode_id(row["id"]): AccessCount(row["count"], row["last_at"]) for row in rows}
 
 
-async def note_accesses(tables: Tables, upkeep: questions.NoteAccesses) -> None:
+async def note_accesses(tables: StoreTables, upkeep: questions.NoteAccesses) -> None:
     rows = [
-        {"id": thing("access", record_id), "of": thing("record", record_id), "count": count}
+        {"id": encode_id("access", record_id), "of": encode_id("record", record_id), "count": count}
         for record_id, count in upkeep.counts.items()
     ]
     await tables.alter(
@@ -422,27 +448,27 @@ async def note_accesses(tables: Tables, upkeep: questions.NoteAccesses) -> None:
     )
 
 
-def parent_of(row: Row) -> str | None:
-    return None if row.get("parent") is None else id_of(row["parent"])
+def get_parent_id(row: Row) -> str | None:
+    return None if row.get("parent") is None else decode_id(row["parent"])
 
 
-def rows_from(tables: Tables, table: str, ids: str) -> str:
+def build_row_range(tables: StoreTables, table: str, ids: str) -> str:
     """What a statement writes for the rows of a range of ids, or of one."""
-    return f"type::{_NUMBERED[tables.is_modern]}('{table}', {ids})"
+    return f"type::{_ID_FUNCTIONS[tables.is_modern]}('{table}', {ids})"
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else given(value)
+def _decode_text(value: Any) -> str | None:
+    return None if value is None else unescape_text(value)
 
 
-def _counted(rows: Sequence[Row]) -> int:
+def _get_count(rows: Sequence[Row]) -> int:
     return rows[0]["count"] if rows else 0
 
 
-def _most(limit: int | None) -> int | None:
+def _to_limit(limit: int | None) -> int | None:
     return None if limit is None or limit < 0 else limit
 
 
-def _at_most(limit: int | None) -> str:
-    most = _most(limit)
+def _format_limit(limit: int | None) -> str:
+    most = _to_limit(limit)
     return "" if most is None else f" LIMIT {most}"

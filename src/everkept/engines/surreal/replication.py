@@ -3,61 +3,66 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everkept.core.answers import Stock
-from everkept.core.records import Link, Record
-from everkept.engines.commit_plan import ages_of, check_belonging, is_retold, records_of
-from everkept.engines.stored_text import Shift
+from everkept.core.answers import StorePage
+from everkept.core.records import Record, RecordLink
+from everkept.engines.commit_plan import (
+    assign_ages,
+    check_references,
+    is_vector_outdated,
+    list_record_ids,
+)
+from everkept.engines.stored_text import RecordShift
 from everkept.engines.surreal.commit import check_unique
-from everkept.engines.surreal.connection import Contended
-from everkept.engines.surreal.purge import Belongings, belongings, erase
-from everkept.engines.surreal.queries import rows_from
+from everkept.engines.surreal.connection import WriteContention
+from everkept.engines.surreal.purge import PurgeSet, erase, read_purge_set
+from everkept.engines.surreal.queries import build_row_range
 from everkept.engines.surreal.rows import (
     Row,
-    change_to,
-    edits_to,
-    id_of,
-    link_from,
-    link_to,
-    numbered,
-    record_from,
-    record_to,
-    thing,
-    things,
+    decode_id,
+    decode_link,
+    decode_record,
+    encode_change,
+    encode_edits,
+    encode_id,
+    encode_ids,
+    encode_link,
+    encode_numbered_id,
+    encode_record,
 )
-from everkept.engines.surreal.schema import State, Tables, Writing
+from everkept.engines.surreal.schema import StoreState, StoreTables, TransactionBuilder
 from everkept.engines.surreal.search import rewrite_words
-from everkept.engines.surreal.vectors import add_vectors, forget_vectors, waiting
+from everkept.engines.surreal.vectors import add_vectors, forget_vectors, get_pending_mark
 from everkept.values import Value
 
-_OLDER = "SELECT VALUE id FROM change WHERE id < $"
+_OLDER_CHANGES = "SELECT VALUE id FROM change WHERE id < $"
 
 
-class _Restocking(Value, frozen=False):
+class _PageUpdate(Value, frozen=False):
     """What is to be, what is there of it, and what goes."""
 
-    stock: Stock
-    state: State
+    stock: StorePage
+    state: StoreState
     records: dict[str, Record]
-    links: dict[str, Link]
+    links: dict[str, RecordLink]
     rows: dict[str, Row]  # of these records, of what they belong to, and of what has a vector
     link_rows: dict[str, Row]
-    doomed: Belongings
+    doomed: PurgeSet
     last: int  # of the log, without what goes
 
     @property
-    def staying(self) -> dict[str, Row]:
+    def remaining_rows(self) -> dict[str, Row]:
         return {i: row for i, row in self.rows.items() if i not in self.doomed.records}
 
-    def link_stays(self, link_id: str) -> Row | None:
+    def find_link_row(self, link_id: str) -> Row | None:
         return None if link_id in self.doomed.links else self.link_rows.get(link_id)
 
 
-async def restock(tables: Tables, stock: Stock) -> None:
+async def apply_page(tables: StoreTables, stock: StorePage) -> None:
     """Raises Conflict, and Contended where another came in between."""
     work = await _read(tables, stock)
-    await _let_go_of_moved_links(tables, work)
+    await _delete_moved_links(tables, work)
     items = (*work.records.values(), *work.links.values())
-    check_belonging(items, work.records.keys() | work.staying.keys())
+    check_references(items, work.records.keys() | work.remaining_rows.keys())
     await check_unique(
         tables,
         work.records.values(),
@@ -65,8 +70,8 @@ async def restock(tables: Tables, stock: Stock) -> None:
         work.doomed.records.keys(),
         work.doomed.links.keys(),
     )
-    writing = Writing()
-    told = [row["id"] for change in stock.changes for row in edits_to(change)]
+    writing = TransactionBuilder()
+    told = [row["id"] for change in stock.changes for row in encode_edits(change)]
     erase(writing, work.state, work.doomed, told)
     after = await _write(tables, writing, work)
     await _write_log(tables, writing, work)
@@ -75,29 +80,29 @@ async def restock(tables: Tables, stock: Stock) -> None:
     await tables.write(work.state, writing, after, vectors=True)
 
 
-async def _read(tables: Tables, stock: Stock) -> _Restocking:
+async def _read(tables: StoreTables, stock: StorePage) -> _PageUpdate:
     records = {record.id: record for record in stock.records}
     links = {link.id: link for link in stock.links}
     state, found = await tables.read(
-        records=("SELECT * FROM $", things("record", records_of(stock))),
-        links=("SELECT * FROM $", things("link", links)),
-        older=(_OLDER, numbered("change", stock.log_from or 0)),
+        records=("SELECT * FROM $", encode_ids("record", list_record_ids(stock))),
+        links=("SELECT * FROM $", encode_ids("link", links)),
+        older=(_OLDER_CHANGES, encode_numbered_id("change", stock.log_from or 0)),
     )
-    return _Restocking(
+    return _PageUpdate(
         stock,
         state,
         records,
         links,
-        {id_of(row["id"]): row for row in found["records"]},
-        {id_of(row["id"]): row for row in found["links"]},
-        await belongings(tables, stock.gone),
+        {decode_id(row["id"]): row for row in found["records"]},
+        {decode_id(row["id"]): row for row in found["links"]},
+        await read_purge_set(tables, stock.gone),
         state.seq
         if stock.log_from is None
         else max((change.id for change in found["older"]), default=0),
     )
 
 
-async def _let_go_of_moved_links(tables: Tables, work: _Restocking) -> None:
+async def _delete_moved_links(tables: StoreTables, work: _PageUpdate) -> None:
     """Ends of a row never change, nor can it go and come in one transaction in every version.
 
     So one whose ends are others goes first, and all begins anew.
@@ -105,36 +110,38 @@ async def _let_go_of_moved_links(tables: Tables, work: _Restocking) -> None:
     moved = [
         row["id"]
         for link_id, row in work.link_rows.items()
-        if (old := link_from(row)) and (new := work.links[link_id])
+        if (old := decode_link(row)) and (new := work.links[link_id])
         if (old.source, old.target) != (new.source, new.target)
     ]
     if moved:
-        writing = Writing()
+        writing = TransactionBuilder()
         writing.delete(moved)
         await tables.write(work.state, writing, {"turn": work.state.turn + 1})
-        raise Contended("links have other ends")
+        raise WriteContention("links have other ends")
 
 
-async def _write(tables: Tables, writing: Writing, work: _Restocking) -> dict[str, Any]:
+async def _write(
+    tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate
+) -> dict[str, Any]:
     """The state afterwards."""
     state = work.state
-    there = work.staying
+    there = work.remaining_rows
     new = [r.ref for r in work.records.values() if r.id not in there]
-    new += [x.ref for x in work.links.values() if work.link_stays(x.id) is None]
-    ages = ages_of(new, state.ages)
+    new += [x.ref for x in work.links.values() if work.find_link_row(x.id) is None]
+    ages = assign_ages(new, state.ages)
     rows = {
-        record_id: _row(record, there.get(record_id), ages.records.get(record_id, 0))
+        record_id: _encode_record_row(record, there.get(record_id), ages.records.get(record_id, 0))
         for record_id, record in work.records.items()
     }
     writing.put(list(rows.values()))
     _write_links(writing, work, ages.links)
-    stayed = {i: record_from(there[i]) for i in work.records if i in there}
-    retold = [i for i, old in stayed.items() if is_retold(old, work.records[i])]
+    stayed = {i: decode_record(there[i]) for i in work.records if i in there}
+    retold = [i for i, old in stayed.items() if is_vector_outdated(old, work.records[i])]
     forget_vectors(writing, state, retold)
-    _follow(writing, state, stayed, work.records)
-    before = work.doomed.before() | stayed
+    _update_vector_rows(writing, state, stayed, work.records)
+    before = work.doomed.decode_records() | stayed
     known = {i: row["age"] for i, row in {**work.rows, **work.doomed.records, **rows}.items()}
-    await rewrite_words(tables, Shift(before, work.records, known), writing)
+    await rewrite_words(tables, RecordShift(before, work.records, known), writing)
     now = there | rows
     _write_accesses(writing, work.stock, now)
     numbers = [work.last, *(change.seq for change in work.stock.changes)]
@@ -146,17 +153,21 @@ async def _write(tables: Tables, writing: Writing, work: _Restocking) -> dict[st
     }
 
 
-def _row(record: Record, old: Row | None, age: int) -> dict[str, Any]:
-    row = {**record_to(record), "age": old["age"] if old else age, "embedded": waiting(record.text)}
+def _encode_record_row(record: Record, old: Row | None, age: int) -> dict[str, Any]:
+    row = {
+        **encode_record(record),
+        "age": old["age"] if old else age,
+        "embedded": get_pending_mark(record.text),
+    }
     # The vector of the words that it had is that of the words that it has.
-    if old and not is_retold(record_from(old), record):
+    if old and not is_vector_outdated(decode_record(old), record):
         row["embedded"] = old.get("embedded")
     return row
 
 
-def _write_links(writing: Writing, work: _Restocking, ages: Mapping[str, int]) -> None:
+def _write_links(writing: TransactionBuilder, work: _PageUpdate, ages: Mapping[str, int]) -> None:
     rows = {
-        link.id: {**link_to(link), "age": ages.get(link.id) or work.link_rows[link.id]["age"]}
+        link.id: {**encode_link(link), "age": ages.get(link.id) or work.link_rows[link.id]["age"]}
         for link in work.links.values()
     }
     fresh = [row for link_id, row in rows.items() if link_id not in work.link_rows]
@@ -168,23 +179,26 @@ def _write_links(writing: Writing, work: _Restocking, ages: Mapping[str, int]) -
             writing.merge([(row["id"], fields)])
 
 
-def _follow(
-    writing: Writing, state: State, before: Mapping[str, Record], after: Mapping[str, Record]
+def _update_vector_rows(
+    writing: TransactionBuilder,
+    state: StoreState,
+    before: Mapping[str, Record],
+    after: Mapping[str, Record],
 ) -> None:
     """What stands beside a vector, where it is another one now."""
     for record_id, old in before.items():
         new = after[record_id]
         if (old.kind, old.parent) != (new.kind, new.parent):
-            row = record_to(new)
+            row = encode_record(new)
             fields = {name: row[name] for name in ("kind", "parent")}
-            writing.merge([(thing(model.table, record_id), fields) for model in state.models])
+            writing.merge([(encode_id(model.table, record_id), fields) for model in state.models])
 
 
-def _write_accesses(writing: Writing, stock: Stock, rows: Mapping[str, Row]) -> None:
+def _write_accesses(writing: TransactionBuilder, stock: StorePage, rows: Mapping[str, Row]) -> None:
     writing.put(
         [
             {
-                "id": thing("access", record_id),
+                "id": encode_id("access", record_id),
                 "of": rows[record_id]["id"],
                 "count": known.count,
                 "last_at": known.last_at,
@@ -196,27 +210,27 @@ def _write_accesses(writing: Writing, stock: Stock, rows: Mapping[str, Row]) -> 
 
 
 async def _add_vectors(
-    tables: Tables, writing: Writing, work: _Restocking, rows: dict[str, Row]
+    tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate, rows: dict[str, Row]
 ) -> list[dict[str, Any]]:
     models = {model.table: model for model in work.state.models}
     for model, items in work.stock.vectors.items():
         fitting = {e.id: e for e in items if e.id in rows and rows[e.id]["version"] == e.version}
         await add_vectors(tables, models, writing, model, list(fitting.values()), rows)
-    return [model.row() for model in models.values()]
+    return [model.to_row() for model in models.values()]
 
 
-async def _write_log(tables: Tables, writing: Writing, work: _Restocking) -> None:
+async def _write_log(tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate) -> None:
     """Rows that stay are written over: none goes and comes in one transaction."""
     changes = work.stock.changes
-    heads = {change.seq: change_to(change) for change in changes}
-    edits = {tuple(row["id"].id): row for change in changes for row in edits_to(change)}
+    heads = {change.seq: encode_change(change) for change in changes}
+    edits = {tuple(row["id"].id): row for change in changes for row in encode_edits(change)}
     cut = work.stock.log_from
     first = min([*heads, work.state.seq + 1 if cut is None else cut])
     if first <= work.state.seq:
         old, told = await tables.ask_all(
             [
-                f"SELECT VALUE id FROM {rows_from(tables, 'change', '$seq..')}",
-                f"SELECT VALUE id FROM {rows_from(tables, 'edit', '$edit..')}",
+                f"SELECT VALUE id FROM {build_row_range(tables, 'change', '$seq..')}",
+                f"SELECT VALUE id FROM {build_row_range(tables, 'edit', '$edit..')}",
             ],
             {"seq": first, "edit": [first, 0]},
         )

@@ -5,84 +5,84 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from everkept.core.records import Change, Edit, Link, Record
-from everkept.engines.stored_text import given as given
-from everkept.engines.stored_text import kept as kept
+from everkept.core.records import Change, Edit, Record, RecordLink
+from everkept.engines.stored_text import escape_text as escape_text
+from everkept.engines.stored_text import unescape_text as unescape_text
 from everkept.errors import StoreDamaged
-from everkept.values import fields
+from everkept.values import list_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Row = Mapping[str, Any]
 
-_FIELDS = tuple(field.name for field in fields(Record))
+_FIELDS = tuple(field.name for field in list_fields(Record))
 
 
-def thing(table: str, item_id: str) -> Any:
+def encode_id(table: str, item_id: str) -> Any:
     """The id of a row, as the client sends it."""
     from surrealdb import RecordID  # half a second, and a server's start needs none of it
 
-    return RecordID(table, kept(item_id))
+    return RecordID(table, escape_text(item_id))
 
 
-def things(table: str, ids: Iterable[str]) -> list[Any]:
+def encode_ids(table: str, ids: Iterable[str]) -> list[Any]:
     """Each of them once."""
-    return [thing(table, item_id) for item_id in dict.fromkeys(ids)]
+    return [encode_id(table, item_id) for item_id in dict.fromkeys(ids)]
 
 
-def numbered(table: str, number: Any) -> Any:
+def encode_numbered_id(table: str, number: Any) -> Any:
     """The id of a row whose name is a number, or some of them."""
     from surrealdb import RecordID
 
     return RecordID(table, number)
 
 
-def id_of(found: Any) -> str:
-    return given(found.id)
+def decode_id(found: Any) -> str:
+    return unescape_text(found.id)
 
 
-def record_to(record: Record) -> dict[str, Any]:
+def encode_record(record: Record) -> dict[str, Any]:
     """All fields of a row of `record` but its age, and what its vector is."""
-    row = {name: field_to(name, getattr(record, name)) for name in _FIELDS}
-    return row | _derived(record)
+    row = {name: encode_field(name, getattr(record, name)) for name in _FIELDS}
+    return row | _build_derived_fields(record)
 
 
-def changed_fields(old: Record, new: Record) -> dict[str, Any]:
+def diff_fields(old: Record, new: Record) -> dict[str, Any]:
     """The fields of a row that are other ones now."""
-    before, after = record_to(old), record_to(new)
+    before, after = encode_record(old), encode_record(new)
     return {name: value for name, value in after.items() if value != before[name]}
 
 
-def field_to(name: str, value: Any) -> Any:
+def encode_field(name: str, value: Any) -> Any:
     match name:
         case "id":
-            return thing("record", value)
+            return encode_id("record", value)
         case "parent":
-            return None if value is None else thing("record", value)
+            return None if value is None else encode_id("record", value)
         case "facets":
-            return facets_to(value)
+            return encode_facets(value)
         case "tags":
-            return [kept(tag) for tag in dict.fromkeys(value)]
+            return [escape_text(tag) for tag in dict.fromkeys(value)]
         case _:
-            return kept(value) if isinstance(value, str) else value
+            return escape_text(value) if isinstance(value, str) else value
 
 
-def _derived(record: Record) -> dict[str, Any]:
+def _build_derived_fields(record: Record) -> dict[str, Any]:
     """What questions ask for that is no field of its own."""
     return {
         "pinned": bool(record.facets.get("pinned")),
         "automatic": bool(record.facets.get("automatic")),
-        "place": place_to(record.session, record.position),
+        "place": encode_place(record.session, record.position),
     }
 
 
-def place_to(session: str | None, position: int | None) -> str | None:
+def encode_place(session: str | None, position: int | None) -> str | None:
     """A session and a position in it, as one value that an index can have."""
     return None if session is None or position is None else json.dumps([session, position])
 
 
-def readable(read: Callable[P, T]) -> Callable[P, T]:
+def report_damage(read: Callable[P, T]) -> Callable[P, T]:
     """Raises StoreDamaged where a row lacks what it must have, whoever wrote it so."""
 
     @wraps(read)
@@ -98,113 +98,113 @@ def readable(read: Callable[P, T]) -> Callable[P, T]:
     return reading
 
 
-@readable
-def record_from(row: Row) -> Record:
+@report_damage
+def decode_record(row: Row) -> Record:
     values: dict[str, Any] = {name: row.get(name) for name in _FIELDS}
     for name, value in values.items():
         if isinstance(value, str):
-            values[name] = given(value)
-    values["id"] = id_of(row["id"])
-    values["parent"] = None if row.get("parent") is None else id_of(row["parent"])
-    values["facets"] = facets_from(row.get("facets"))
-    values["tags"] = tuple(given(tag) for tag in row.get("tags") or ())
+            values[name] = unescape_text(value)
+    values["id"] = decode_id(row["id"])
+    values["parent"] = None if row.get("parent") is None else decode_id(row["parent"])
+    values["facets"] = decode_facets(row.get("facets"))
+    values["tags"] = tuple(unescape_text(tag) for tag in row.get("tags") or ())
     return Record(**values)
 
 
-def facets_to(facets: Mapping[str, Any]) -> str | None:
+def encode_facets(facets: Mapping[str, Any]) -> str | None:
     return json.dumps(facets, sort_keys=True) if facets else None
 
 
-def facets_from(stored: str | None) -> dict[str, Any]:
+def decode_facets(stored: str | None) -> dict[str, Any]:
     return json.loads(stored) if stored else {}
 
 
-def link_to(link: Link) -> dict[str, Any]:
+def encode_link(link: RecordLink) -> dict[str, Any]:
     """All fields of a row of `link` but its age."""
     return {
-        "id": thing("link", link.id),
-        "in": thing("record", link.source),
-        "out": thing("record", link.target),
-        "verb": kept(link.verb),
-        "edge": edge_to(link),
-        "facets": facets_to(link.facets),
+        "id": encode_id("link", link.id),
+        "in": encode_id("record", link.source),
+        "out": encode_id("record", link.target),
+        "verb": escape_text(link.verb),
+        "edge": encode_edge(link),
+        "facets": encode_facets(link.facets),
         "created_at": link.created_at,
         "deleted_at": link.deleted_at,
     }
 
 
-def edge_to(link: Link) -> str:
+def encode_edge(link: RecordLink) -> str:
     """What is unique among live links, as one value that an index can have."""
     return json.dumps([link.source, link.verb, link.target])
 
 
-@readable
-def link_from(row: Row) -> Link:
-    return Link(
-        id=id_of(row["id"]),
-        source=id_of(row["in"]),
-        verb=given(row["verb"]),
-        target=id_of(row["out"]),
-        facets=facets_from(row.get("facets")),
+@report_damage
+def decode_link(row: Row) -> RecordLink:
+    return RecordLink(
+        id=decode_id(row["id"]),
+        source=decode_id(row["in"]),
+        verb=unescape_text(row["verb"]),
+        target=decode_id(row["out"]),
+        facets=decode_facets(row.get("facets")),
         created_at=row["created_at"],
         deleted_at=row.get("deleted_at"),
     )
 
 
-def change_to(change: Change, key: str | None = None) -> dict[str, Any]:
+def encode_change(change: Change, key: str | None = None) -> dict[str, Any]:
     """A row of `change`; its edits are rows of their own."""
     return {
-        "id": numbered("change", change.seq),
+        "id": encode_numbered_id("change", change.seq),
         "at": change.at,
-        "tool": kept(change.tool),
-        "client": kept(change.client),
+        "tool": escape_text(change.tool),
+        "client": escape_text(change.client),
         "undoes": change.undoes,
-        "key": None if key is None else kept(key),
+        "key": None if key is None else escape_text(key),
     }
 
 
-@readable
-def change_from(row: Row, edits: Iterable[Row]) -> Change:
+@report_damage
+def decode_change(row: Row, edits: Iterable[Row]) -> Change:
     return Change(
         row["id"].id,
         row["at"],
-        given(row["tool"]),
-        given(row["client"]),
+        unescape_text(row["tool"]),
+        unescape_text(row["client"]),
         row.get("undoes"),
-        tuple(edit_from(edit) for edit in edits),
+        tuple(decode_edit(edit) for edit in edits),
     )
 
 
-def edits_to(change: Change) -> list[dict[str, Any]]:
+def encode_edits(change: Change) -> list[dict[str, Any]]:
     return [
         {
-            "id": numbered("edit", [change.seq, position]),
+            "id": encode_numbered_id("edit", [change.seq, position]),
             "operation": edit.operation,
             "subject": edit.subject,
-            "item": None if edit.id is None else kept(edit.id),
-            "before": before_to(edit.before),
+            "item": None if edit.id is None else escape_text(edit.id),
+            "before": encode_before(edit.before),
         }
         for position, edit in enumerate(change.edits)
     ]
 
 
-@readable
-def edit_from(row: Row) -> Edit:
+@report_damage
+def decode_edit(row: Row) -> Edit:
     item = row.get("item")
     return Edit(
         row["operation"],
         row["subject"],
-        None if item is None else given(item),
-        before_from(row.get("before")),
+        None if item is None else unescape_text(item),
+        decode_before(row.get("before")),
     )
 
 
-def before_to(before: Mapping[str, Any] | None) -> str | None:
+def encode_before(before: Mapping[str, Any] | None) -> str | None:
     """The old values of an edit, as the log has them."""
     return None if before is None else json.dumps(before)
 
 
-def before_from(stored: str | None) -> dict[str, Any] | None:
+def decode_before(stored: str | None) -> dict[str, Any] | None:
     if stored is None:
         return None
     before: dict[str, Any] = json.loads(stored)

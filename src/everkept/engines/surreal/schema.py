@@ -6,22 +6,22 @@ from typing import Any, TypeVar
 
 from everkept.engines.surreal.connection import (
     Connection,
-    Contended,
-    Missing,
-    Thrown,
+    MissingTable,
+    TransactionThrown,
     Values,
-    placing,
-    retried,
+    WriteContention,
+    build_put,
+    retry,
 )
-from everkept.engines.surreal.rows import given, kept, readable
+from everkept.engines.surreal.rows import escape_text, report_damage, unescape_text
 from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from everkept.values import Value, field
 
 VERSION = 1
 
-META = "DEFINE TABLE IF NOT EXISTS meta SCHEMALESS"
+META_DEFINITION = "DEFINE TABLE IF NOT EXISTS meta SCHEMALESS"
 
-_FIELDS = {
+_TABLE_FIELDS = {
     "record": {
         "age": "int",
         "kind": "string",
@@ -80,16 +80,16 @@ _FIELDS = {
     },
     "access": {"of": "record<record>", "count": "int", "last_at": "int"},
 }
-_KINDS = {"link": " TYPE RELATION IN record OUT record"}
+_TABLE_TYPES = {"link": " TYPE RELATION IN record OUT record"}
 # Neither `word` nor a table of vectors has any of these: with one on a column of a condition,
 # version 2 gives too few of what the other index finds.
-_INDEXED = {
+_INDEXED_FIELDS = {
     "record": ("age", "kind", "name_key", "parent", "session", "place", "embedded"),
     "link": ("edge",),
     "change": ("key",),
     "edit": ("item",),
 }
-WORDED = ("name", "text", "context")  # the columns of `word` that are found by words
+WORD_COLUMNS = ("name", "text", "context")  # the columns of `word` that are found by words
 
 _VECTOR_FIELDS = {
     "of": "record<record>",
@@ -101,13 +101,16 @@ _VECTOR_FIELDS = {
 }
 
 
-def definitions(*, is_modern: bool) -> str:
+def build_definitions(*, is_modern: bool) -> str:
     """All statements that make an empty store; harmless where it is made already."""
     searched = "FULLTEXT" if is_modern else "SEARCH"
-    parts = [_table(name, fields, _KINDS.get(name, "")) for name, fields in _FIELDS.items()]
+    parts = [
+        _build_table(name, fields, _TABLE_TYPES.get(name, ""))
+        for name, fields in _TABLE_FIELDS.items()
+    ]
     parts += [
         f"DEFINE INDEX IF NOT EXISTS {table}_{field} ON {table} FIELDS {field}"
-        for table, indexed in _INDEXED.items()
+        for table, indexed in _INDEXED_FIELDS.items()
         for field in indexed
     ]
     # Words come prepared, with blanks between them: see wording.py.
@@ -115,7 +118,7 @@ def definitions(*, is_modern: bool) -> str:
     parts += [
         f"DEFINE INDEX IF NOT EXISTS word_{field} ON word FIELDS {field} "
         f"{searched} ANALYZER prepared BM25(1.2,0.75)"
-        for field in WORDED
+        for field in WORD_COLUMNS
     ]
     parts.append(
         "INSERT IGNORE INTO meta {id: 'store', seq: 0, turn: 0, ages: 0, moves: 0, models: []}"
@@ -125,16 +128,16 @@ def definitions(*, is_modern: bool) -> str:
     return "; ".join(parts)
 
 
-def vector_definitions(table: str, dimensions: int) -> str:
+def build_vector_definitions(table: str, dimensions: int) -> str:
     """One model's vectors of one length."""
     return (
-        f"{_table(table, _VECTOR_FIELDS)}; "
+        f"{_build_table(table, _VECTOR_FIELDS)}; "
         f"DEFINE INDEX IF NOT EXISTS {table}_embedding ON {table} FIELDS embedding "
         f"HNSW DIMENSION {dimensions} DIST COSINE TYPE F32 EFC 150 M 12"
     )
 
 
-def _table(name: str, fields: dict[str, str], kind: str = "") -> str:
+def _build_table(name: str, fields: dict[str, str], kind: str = "") -> str:
     defined = (
         f"DEFINE FIELD IF NOT EXISTS {field} ON {name} TYPE {type_}"
         for field, type_ in fields.items()
@@ -144,45 +147,48 @@ def _table(name: str, fields: dict[str, str], kind: str = "") -> str:
 
 T = TypeVar("T")
 
-MOVED = "moved"
-_STATE = "(SELECT * FROM meta:store)[0]"
+STATE_MOVED = "moved"
+_STATE_QUERY = "(SELECT * FROM meta:store)[0]"
 
 
-class Model(Value):
+class VectorModel(Value):
     """A model whose vectors are here, and the table that has those of one length."""
 
     name: str
     dimensions: int
     table: str
 
-    def row(self) -> dict[str, Any]:
-        return {"name": kept(self.name), "dimensions": self.dimensions, "table": self.table}
+    def to_row(self) -> dict[str, Any]:
+        return {"name": escape_text(self.name), "dimensions": self.dimensions, "table": self.table}
 
 
-class State(Value):
+class StoreState(Value):
     """What the store says of itself: whoever plans a write, plans it for one of these."""
 
     turn: int  # one more after each write but that of a vector
     seq: int  # of the newest change
     ages: int  # records and links that ever came
     moves: int  # vectors that came or went
-    models: tuple[Model, ...]
+    models: tuple[VectorModel, ...]
     status: str | None  # what became of its project
 
     @classmethod
-    @readable
-    def of(cls, row: Mapping[str, Any]) -> "State":
+    @report_damage
+    def from_row(cls, row: Mapping[str, Any]) -> "StoreState":
         return cls(
             row["turn"],
             row["seq"],
             row["ages"],
             row["moves"],
-            tuple(Model(given(m["name"]), m["dimensions"], m["table"]) for m in row["models"]),
+            tuple(
+                VectorModel(unescape_text(m["name"]), m["dimensions"], m["table"])
+                for m in row["models"]
+            ),
             row.get("status"),
         )
 
 
-class Writing(Value, frozen=False):
+class TransactionBuilder(Value, frozen=False):
     """The statements of one transaction, with their values.
 
     What is to go and to come again is written over: in some versions it would only go.
@@ -197,7 +203,7 @@ class Writing(Value, frozen=False):
     def add(self, statement: str) -> None:
         self._statements.append(statement)
 
-    def value(self, value: Any) -> str:
+    def bind(self, value: Any) -> str:
         """What a statement writes where it means this value."""
         name = f"v{len(self.values)}"
         self.values[name] = value
@@ -205,20 +211,20 @@ class Writing(Value, frozen=False):
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, relation: str = "") -> None:
         if rows:
-            self.add(f"INSERT {relation} INTO {table} {self.value(rows)} RETURN NONE")
+            self.add(f"INSERT {relation} INTO {table} {self.bind(rows)} RETURN NONE")
 
     def put(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Each becomes what it says, whether it is there or not."""
         if rows:
             self.keep(row["id"] for row in rows)
-            self.add(f"FOR $row IN {self.value(rows)} {{ {placing('$row.id', '$row')} }}")
+            self.add(f"FOR $row IN {self.bind(rows)} {{ {build_put('$row.id', '$row')} }}")
 
     def merge(self, fields: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
         """Sets some fields of rows that are there."""
         if fields:
             rows = [{"id": row_id, "fields": values} for row_id, values in fields]
             self.add(
-                f"FOR $row IN {self.value(rows)} {{ UPDATE $row.id MERGE $row.fields RETURN NONE }}"
+                f"FOR $row IN {self.bind(rows)} {{ UPDATE $row.id MERGE $row.fields RETURN NONE }}"
             )
 
     def keep(self, ids: Iterable[Any]) -> None:
@@ -228,14 +234,14 @@ class Writing(Value, frozen=False):
     def delete(self, ids: Iterable[Any]) -> None:
         self._gone |= {repr(row_id): row_id for row_id in ids}
 
-    def statements(self) -> list[str]:
+    def list_statements(self) -> list[str]:
         """What goes, goes first."""
         gone = [row_id for name, row_id in self._gone.items() if name not in self._kept]
-        deletion = [f"DELETE {self.value(gone)} RETURN NONE"] if gone else []
+        deletion = [f"DELETE {self.bind(gone)} RETURN NONE"] if gone else []
         return [*deletion, *self._statements]
 
 
-class Tables:
+class StoreTables:
     """One store's tables. Nothing is asked or made before the first question."""
 
     def __init__(
@@ -254,15 +260,15 @@ class Tables:
     def is_modern(self) -> bool:
         return self._connection.is_modern
 
-    async def ready(self) -> None:
+    async def ensure_ready(self) -> None:
         """The tables are there behind it, and the dialect is known."""
         await self._connection.open()
-        if self._is_made:
+        if self._is_ready:
             return
         async with self._making:
-            while not self._is_made:
+            while not self._is_ready:
                 opening = self._connection.openings
-                await retried(self._make)
+                await retry(self._create_tables)
                 self._made_since = opening
 
     async def ask(self, statement: str, **values: Any) -> Any:
@@ -273,41 +279,46 @@ class Tables:
         """What each of them gives; each may see another state."""
 
         async def attempt() -> list[Any]:
-            await self.ready()
+            await self.ensure_ready()
             return await self._run("; ".join(statements), values)
 
-        return await retried(attempt)
+        return await retry(attempt)
 
-    async def read(self, **parts: tuple[str, Any]) -> tuple[State, dict[str, Any]]:
+    async def read(self, **parts: tuple[str, Any]) -> tuple[StoreState, dict[str, Any]]:
         """The state, and what was asked for: each a text that says $ itself for its own value."""
         texts = [f"{name}: ({text.replace('$', f'${name}')})" for name, (text, _) in parts.items()]
         found = await self.ask(
-            f"RETURN {{ state: {_STATE}, {', '.join(texts)} }}",
+            f"RETURN {{ state: {_STATE_QUERY}, {', '.join(texts)} }}",
             **{name: value for name, (_, value) in parts.items()},
         )
-        return self._checked(found.pop("state")), found
+        return self._decode_state(found.pop("state")), found
 
-    async def state(self) -> State:
-        async def attempt() -> State:
-            return self._checked(await self.ask(f"RETURN {_STATE}"))
+    async def read_state(self) -> StoreState:
+        async def attempt() -> StoreState:
+            return self._decode_state(await self.ask(f"RETURN {_STATE_QUERY}"))
 
-        return await retried(attempt)
+        return await retry(attempt)
 
     async def alter(self, statement: str, **values: Any) -> Any:
         """One statement that needs no turn: no part of a plan reads what it writes."""
-        return await retried(lambda: self.ask(statement, **values))
+        return await retry(lambda: self.ask(statement, **values))
 
     async def define(self, statements: str) -> None:
-        await self.ready()
-        await retried(lambda: self._connection.run(self._database, statements))
+        await self.ensure_ready()
+        await retry(lambda: self._connection.run(self._database, statements))
 
-    async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         """Work that reads and then writes, again and again while others come in between."""
         async with self._turns:
-            return await retried(work)
+            return await retry(work)
 
     async def write(
-        self, seen: State, writing: Writing, after: Mapping[str, Any], *, vectors: bool = False
+        self,
+        seen: StoreState,
+        writing: TransactionBuilder,
+        after: Mapping[str, Any],
+        *,
+        vectors: bool = False,
     ) -> None:
         """All of it, or Contended where it was planned for another state.
 
@@ -321,9 +332,12 @@ class Tables:
         text = "; ".join(
             [
                 "BEGIN",
-                f"LET $now = {_STATE}",
-                *(f"IF $now.{name} != $seen.{name} {{ THROW '{MOVED}' }}" for name in watched),
-                *writing.statements(),
+                f"LET $now = {_STATE_QUERY}",
+                *(
+                    f"IF $now.{name} != $seen.{name} {{ THROW '{STATE_MOVED}' }}"
+                    for name in watched
+                ),
+                *writing.list_statements(),
                 "UPDATE meta:store MERGE $state RETURN NONE",
                 "COMMIT",
             ]
@@ -331,26 +345,29 @@ class Tables:
         values = {**writing.values, "seen": watched, "state": state}
         try:
             await self._run(text, values)
-        except Thrown as thrown:
-            if str(thrown) == MOVED:
-                raise Contended(MOVED) from thrown
+        except TransactionThrown as thrown:
+            if str(thrown) == STATE_MOVED:
+                raise WriteContention(STATE_MOVED) from thrown
             raise
 
-    def check_open(self, state: State) -> None:
+    def check_open(self, state: StoreState) -> None:
         """Raises ProjectArchived: what is put away can be read by who has it, and not written."""
         if state.status == "archived":
             raise ProjectArchived(self._name)
 
     @property
-    def _is_made(self) -> bool:
+    def _is_ready(self) -> bool:
         if self._made_since is None:
             return False
         # A server that keeps nothing on disk may have been started anew: who made a project's
         # tables once more would bring back what is no more.
         return self._is_of_project or self._made_since == self._connection.openings
 
-    async def _make(self) -> None:
-        text = f"DEFINE DATABASE IF NOT EXISTS `{self._database}`; {META}; RETURN {_STATE}"
+    async def _create_tables(self) -> None:
+        text = (
+            f"DEFINE DATABASE IF NOT EXISTS `{self._database}`; {META_DEFINITION}; RETURN "
+            f"{_STATE_QUERY}"
+        )
         found = (await self._connection.run(self._database, text))[-1]
         version = found and found.get("schema")
         if version == VERSION:
@@ -363,27 +380,27 @@ class Tables:
                 known=VERSION,
             )
         await self._connection.run(
-            self._database, definitions(is_modern=self._connection.is_modern)
+            self._database, build_definitions(is_modern=self._connection.is_modern)
         )
 
     async def _run(self, text: str, values: Values) -> list[Any]:
         try:
             return await self._connection.run(self._database, text, values)
-        except Missing as missing:
-            raise self._gone() from missing
+        except MissingTable as missing:
+            raise self._build_missing_error() from missing
         except UnicodeEncodeError as error:
             raise InvalidInput(
                 "A text holds half a character, which cannot be stored.", hint="Remove it."
             ) from error
 
-    def _checked(self, row: Mapping[str, Any] | None) -> State:
+    def _decode_state(self, row: Mapping[str, Any] | None) -> StoreState:
         if row is None or row.get("status") == "deleted":
-            raise self._gone()
-        return State.of(row)
+            raise self._build_missing_error()
+        return StoreState.from_row(row)
 
-    def _gone(self) -> Exception:
+    def _build_missing_error(self) -> Exception:
         if self._is_of_project:
             return NotFound("project", self._name, hint="It was deleted meanwhile.")
         # Nobody deletes it: a server that keeps nothing on disk was started anew.
         self._made_since = None
-        return Contended("it is yet to be made")
+        return WriteContention("it is yet to be made")

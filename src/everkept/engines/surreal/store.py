@@ -4,19 +4,19 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
 
 from everkept.core import store as questions
-from everkept.core.answers import Purged, Sources, Subgraph, sources_in
-from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
-from everkept.core.records import Batch, Change, Link
+from everkept.core.answers import PurgeResult, Sources, Subgraph, count_sources
+from everkept.core.fallback_answers import ask_for_subgraph, walk_by_hops
+from everkept.core.records import Batch, Change, RecordLink
 from everkept.core.store import Answers, TableStore, Upkeeps
-from everkept.core.times import Clock, now
+from everkept.core.times import Clock, read_clock
 from everkept.engines.surreal import commit, purge, queries, replication, search, vectors
 from everkept.engines.surreal.connection import Connection
-from everkept.engines.surreal.queries import rows_from
-from everkept.engines.surreal.schema import Tables
+from everkept.engines.surreal.queries import build_row_range
+from everkept.engines.surreal.schema import StoreTables
 from everkept.values import replace
 
 # What each of these finds is wrong, however many there are.
-_FINDINGS = {
+_FAULT_QUERIES = {
     "entries of the word index have no record": (
         "SELECT VALUE id FROM word WHERE of.age IS NONE OR of.deleted_at IS NOT NONE"
     ),
@@ -38,14 +38,14 @@ _FINDINGS = {
 }
 
 
-async def faults(tables: Tables) -> list[str]:
-    state = await tables.state()
-    word_of = rows_from(tables, "word", "record::id(id)")
+async def find_faults(tables: StoreTables) -> list[str]:
+    state = await tables.read_state()
+    word_of = build_row_range(tables, "word", "record::id(id)")
     wrong = {
         "records are not in the word index": (
             f"SELECT VALUE id FROM record WHERE deleted_at IS NONE AND {word_of}.of != id"
         ),
-        **_FINDINGS,
+        **_FAULT_QUERIES,
     }
     parts = [f"array::len(({text}))" for text in wrong.values()]
     parts += [
@@ -55,7 +55,7 @@ async def faults(tables: Tables) -> list[str]:
     # In one go, so that nobody changes something between two answers.
     counts = await tables.ask(
         f"RETURN [{', '.join(parts)}]",
-        **{f"m{number}": model.row()["name"] for number, model in enumerate(state.models)},
+        **{f"m{number}": model.to_row()["name"] for number, model in enumerate(state.models)},
     )
     named = [*wrong, *(f"vectors of {m.name} belong to no record" for m in state.models)]
     return [f"{count} {what}" for count, what in zip(counts, named, strict=True) if count]
@@ -65,8 +65,8 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-def _reads(
-    work: Callable[[Tables, Q], Awaitable[T]],
+def _build_read(
+    work: Callable[[StoreTables, Q], Awaitable[T]],
 ) -> "Callable[[SurrealStore, Q], Awaitable[T]]":
     """Return the answer that the work reads from the tables of a store."""
     return lambda store, question: work(store.tables, question)
@@ -79,7 +79,7 @@ class SurrealStore(TableStore):
         self,
         connection: Connection,
         database: str,
-        clock: Clock = now,
+        clock: Clock = read_clock,
         name: str = "",
         *,
         of_project: bool = True,
@@ -88,7 +88,7 @@ class SurrealStore(TableStore):
 
         One that is of no project is made anew where it is missing.
         """
-        self.tables = Tables(connection, database, name or database, of_project=of_project)
+        self.tables = StoreTables(connection, database, name or database, of_project=of_project)
         self._clock = clock
 
     async def commit(self, batch: Batch) -> Change:
@@ -96,82 +96,82 @@ class SurrealStore(TableStore):
 
     async def _count_sources(self, question: questions.CountSources) -> Sources:
         where = question.where
-        links = await self.links(question.ids, direction="in", sources=where.kinds)
+        links = await self.find_links(question.ids, direction="in", sources=where.kinds)
         found = {link.source for link in links}
         wanted = found if where.ids is None else found.intersection(where.ids)
         some = await self.scan(replace(where, ids=tuple(wanted))) if wanted else []
         fitting = {record.id for record in some}
-        return sources_in([link for link in links if link.source in fitting], question.limit)
+        return count_sources([link for link in links if link.source in fitting], question.limit)
 
     def _read_subgraph(self, question: questions.ReadSubgraph) -> Awaitable[Subgraph]:
         return ask_for_subgraph(self, question.wanted)
 
-    def _walk_links(self, question: questions.WalkLinks) -> Awaitable[list[list[Link]]]:
-        return hop_by_hop(self.ask, question.ids, question.hops)
+    def _walk_links(self, question: questions.WalkLinks) -> Awaitable[list[list[RecordLink]]]:
+        return walk_by_hops(self.ask, question.ids, question.hops)
 
     async def _get_revision(self, _: questions.GetRevision) -> int:
-        return (await self.tables.state()).seq
+        return (await self.tables.read_state()).seq
 
     async def _get_stamp(self, _: questions.GetStamp) -> tuple[int, int]:
-        state = await self.tables.state()
+        state = await self.tables.read_state()
         return state.seq, state.moves
 
     def _find_faults(self, _: questions.FindFaults) -> Awaitable[list[str]]:
-        return faults(self.tables)
+        return find_faults(self.tables)
 
     async def _measure_size(self, _: questions.MeasureSize) -> int:
         return 0
 
-    async def _purge(self, upkeep: questions.Purge) -> Purged:
+    async def _purge(self, upkeep: questions.Purge) -> PurgeResult:
         at = self._clock()
-        return await self.tables.in_turn(lambda: purge.purge(self.tables, upkeep.refs, at))
+        return await self.tables.run_in_turn(lambda: purge.purge(self.tables, upkeep.refs, at))
 
-    async def _redact(self, upkeep: questions.Redact) -> Purged:
+    async def _redact(self, upkeep: questions.Redact) -> PurgeResult:
         at = self._clock()
-        return await self.tables.in_turn(
+        return await self.tables.run_in_turn(
             lambda: purge.redact(self.tables, upkeep.refs, upkeep.clean, at)
         )
 
     async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
         if not upkeep.items:
             return 0
-        return await self.tables.in_turn(lambda: vectors.put_vectors(self.tables, upkeep))
+        return await self.tables.run_in_turn(lambda: vectors.put_vectors(self.tables, upkeep))
 
     async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
         if upkeep.counts:
             await queries.note_accesses(self.tables, upkeep)
 
-    async def _restock(self, upkeep: questions.Restock) -> None:
-        await self.tables.in_turn(lambda: replication.restock(self.tables, upkeep.stock))
+    async def _replicate(self, upkeep: questions.Replicate) -> None:
+        await self.tables.run_in_turn(lambda: replication.apply_page(self.tables, upkeep.stock))
 
     answers: ClassVar[Answers] = {
-        questions.GetRecords: _reads(queries.get_records),
-        questions.ScanRecords: _reads(queries.scan),
-        questions.MatchWords: _reads(search.match),
-        questions.MatchText: _reads(queries.containing),
-        questions.FindLinks: _reads(queries.links),
+        questions.GetRecords: _build_read(queries.get_records),
+        questions.ScanRecords: _build_read(queries.scan),
+        questions.MatchWords: _build_read(search.match),
+        questions.MatchText: _build_read(queries.match_text),
+        questions.FindLinks: _build_read(queries.list_links),
         questions.ReadSubgraph: _read_subgraph,
         questions.WalkLinks: _walk_links,
         questions.CountSources: _count_sources,
-        questions.GetLinks: _reads(queries.get_links),
-        questions.ScanLinks: _reads(queries.scan_links),
-        questions.CountLive: _reads(queries.count),
-        questions.CountRecords: _reads(queries.how_many),
-        questions.ReadChanges: _reads(queries.changes),
-        questions.ReadHistory: _reads(queries.history),
+        questions.GetLinks: _build_read(queries.get_links),
+        questions.ScanLinks: _build_read(queries.scan_links),
+        questions.CountLive: _build_read(queries.count_live),
+        questions.CountRecords: _build_read(queries.count_records),
+        questions.ReadChanges: _build_read(queries.read_changes),
+        questions.ReadHistory: _build_read(queries.read_history),
         questions.GetRevision: _get_revision,
         questions.GetStamp: _get_stamp,
         questions.FindFaults: _find_faults,
-        questions.TallyRecords: _reads(queries.tally),
-        questions.ListScopes: _reads(queries.scopes),
-        questions.ListAuthors: _reads(queries.authors),
-        questions.MeasureWords: _reads(search.frequencies),
-        questions.FindUnembedded: _reads(vectors.unembedded),
-        questions.CountVectors: _reads(vectors.vector_counts),
-        questions.GetVectors: _reads(vectors.vectors),
-        questions.FindNear: _reads(vectors.near),
-        questions.GetAccesses: _reads(queries.accesses),
-        questions.ListMostAccessed: _reads(queries.most_accessed),
+        questions.TallyRecords: _build_read(queries.tally),
+        questions.ListScopes: _build_read(queries.list_scopes),
+        questions.ListAuthors: _build_read(queries.list_authors),
+        questions.MeasureWords: _build_read(search.measure_words),
+        questions.FindUnembedded: _build_read(vectors.find_unembedded),
+        questions.CountVectors: _build_read(vectors.count_vectors),
+        questions.GetVectors: _build_read(vectors.get_vectors),
+        questions.FindNear: _build_read(vectors.find_nearest),
+        questions.GetAccesses: _build_read(queries.get_accesses),
+        questions.ListMostAccessed: _build_read(queries.list_most_accessed),
         questions.MeasureSize: _measure_size,
     }
     upkeeps: ClassVar[Upkeeps] = {
@@ -179,5 +179,5 @@ class SurrealStore(TableStore):
         questions.Redact: _redact,
         questions.PutVectors: _put_vectors,
         questions.NoteAccesses: _note_accesses,
-        questions.Restock: _restock,
+        questions.Replicate: _replicate,
     }

@@ -5,73 +5,86 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core import store as questions
-from everkept.core.ports import Embedded
-from everkept.core.records import Match, Record, Where
-from everkept.core.text import digest
-from everkept.engines.surreal.connection import TooLarge
-from everkept.engines.surreal.queries import conditions, parent_of
-from everkept.engines.surreal.rows import Row, id_of, kept, record_from, thing, things
-from everkept.engines.surreal.schema import Model, State, Tables, Writing, vector_definitions
+from everkept.core.ports import RecordVector
+from everkept.core.records import Match, Record, RecordFilter
+from everkept.core.text import compute_digest
+from everkept.engines.surreal.connection import AnswerTooLarge
+from everkept.engines.surreal.queries import build_filter, get_parent_id
+from everkept.engines.surreal.rows import (
+    Row,
+    decode_id,
+    decode_record,
+    encode_id,
+    encode_ids,
+    escape_text,
+)
+from everkept.engines.surreal.schema import (
+    StoreState,
+    StoreTables,
+    TransactionBuilder,
+    VectorModel,
+    build_vector_definitions,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-EXACT = 600  # vectors; up to here all are read, and the answer is exact
-MOST_NEAR = 1_000  # of the index; who wants more reads all that fit
+MAX_EXACT_VECTORS = 600  # vectors; up to here all are read, and the answer is exact
+MAX_INDEX_RESULTS = 1_000  # of the index; who wants more reads all that fit
 
-VECTORS = 1_000  # read at a time, where all are
+PAGE_VECTORS = 1_000  # read at a time, where all are
 
-_ROW = "id, of, parent, age, exact"
+_ROW_FIELDS = "id, of, parent, age, exact"
 
 
-def waiting(text: str) -> str | None:
+def get_pending_mark(text: str) -> str | None:
     """What `embedded` is of a record whose text is new."""
     return "" if text else None
 
 
-def forget_vectors(writing: Writing, state: State, ids: Iterable[str]) -> None:
+def forget_vectors(writing: TransactionBuilder, state: StoreState, ids: Iterable[str]) -> None:
     """Takes the vectors of these away, of whatever model."""
     gone = list(dict.fromkeys(ids))
     if gone and state.models:
         for model in state.models:
-            writing.delete(things(model.table, gone))
+            writing.delete(encode_ids(model.table, gone))
         writing.moves += len(gone)
 
 
-async def unembedded(tables: Tables, question: questions.FindUnembedded) -> list[Record]:
+async def find_unembedded(tables: StoreTables, question: questions.FindUnembedded) -> list[Record]:
     if question.limit <= 0 or not question.kinds:
         return []
-    state = await tables.state()
+    state = await tables.read_state()
     # All that waits: what has no vector, and what has another model's.
-    waits = {"", *(kept(m.name) for m in state.models)} - {kept(question.model)}
+    waits = {"", *(escape_text(m.name) for m in state.models)} - {escape_text(question.model)}
     rows = await tables.ask(
         "SELECT * FROM record WITH INDEX record_embedded WHERE embedded IN $waits "
         f"AND kind IN $kinds AND deleted_at IS NONE ORDER BY age DESC LIMIT {question.limit}",
         waits=sorted(waits),
-        kinds=[kept(kind) for kind in dict.fromkeys(question.kinds)],
+        kinds=[escape_text(kind) for kind in dict.fromkeys(question.kinds)],
     )
-    return [record_from(row) for row in rows]
+    return [decode_record(row) for row in rows]
 
 
-async def vector_counts(tables: Tables, question: questions.CountVectors) -> tuple[int, int]:
+async def count_vectors(tables: StoreTables, question: questions.CountVectors) -> tuple[int, int]:
     rows = await tables.ask(
         "SELECT embedded = $model AS has, count() AS count FROM record WITH INDEX record_kind "
         "WHERE kind IN $kinds AND embedded IS NOT NONE AND deleted_at IS NONE GROUP BY has",
-        kinds=[kept(kind) for kind in dict.fromkeys(question.kinds)],
-        model=kept(question.model),
+        kinds=[escape_text(kind) for kind in dict.fromkeys(question.kinds)],
+        model=escape_text(question.model),
     )
     counts = {row["has"]: row["count"] for row in rows}
     return counts.get(True, 0), counts.get(False, 0)
 
 
-async def put_vectors(tables: Tables, upkeep: questions.PutVectors) -> int:
+async def put_vectors(tables: StoreTables, upkeep: questions.PutVectors) -> int:
     """Says how many were kept; raises Contended where another came in between."""
     state, found = await tables.read(
-        records=("SELECT * FROM $", things("record", (item.id for item in upkeep.items)))
+        records=("SELECT * FROM $", encode_ids("record", (item.id for item in upkeep.items)))
     )
     tables.check_open(state)
-    rows = {id_of(row["id"]): row for row in found["records"]}
+    rows = {decode_id(row["id"]): row for row in found["records"]}
     fitting = {
         item.id: item
         for item in upkeep.items
@@ -81,89 +94,101 @@ async def put_vectors(tables: Tables, upkeep: questions.PutVectors) -> int:
     }
     if not fitting:
         return 0
-    writing = Writing()
+    writing = TransactionBuilder()
     models = {m.table: m for m in state.models}
     await add_vectors(tables, models, writing, upkeep.model, list(fitting.values()), rows)
-    after = {"models": [m.row() for m in models.values()]}
+    after = {"models": [m.to_row() for m in models.values()]}
     await tables.write(state, writing, after, vectors=True)
     return len(fitting)
 
 
 async def add_vectors(
-    tables: Tables,
-    known: dict[str, Model],
-    writing: Writing,
+    tables: StoreTables,
+    known: dict[str, VectorModel],
+    writing: TransactionBuilder,
     model: str,
-    items: Sequence[Embedded],
+    items: Sequence[RecordVector],
     rows: Mapping[str, Row],
 ) -> None:
     """Gives records the vectors of the model instead of any other.
 
     `known` are the models by their tables, and then with this one; `rows` those of the records.
     """
-    by_length: dict[int, list[Embedded]] = {}
+    by_length: dict[int, list[RecordVector]] = {}
     for item in items:
         by_length.setdefault(len(item.vector), []).append(item)
     for dimensions, embedded in by_length.items():
-        made = Model(model, dimensions, table_of(model, dimensions))
+        made = VectorModel(model, dimensions, build_table_name(model, dimensions))
         if made.table not in known:
-            await tables.define(vector_definitions(made.table, dimensions))
+            await tables.define(build_vector_definitions(made.table, dimensions))
             known[made.table] = made
         for other in known.values():
             if other.table != made.table:
-                writing.delete(things(other.table, (item.id for item in embedded)))
-        writing.put([_row(made, item, rows[item.id]) for item in embedded])
-    writing.merge([(rows[item.id]["id"], {"embedded": kept(model)}) for item in items])
+                writing.delete(encode_ids(other.table, (item.id for item in embedded)))
+        writing.put([_encode_vector(made, item, rows[item.id]) for item in embedded])
+    writing.merge([(rows[item.id]["id"], {"embedded": escape_text(model)}) for item in items])
     writing.moves += len(items)
 
 
-def table_of(model: str, dimensions: int) -> str:
-    return f"vector_{digest(f'{dimensions} {model}')[:16]}"
+def build_table_name(model: str, dimensions: int) -> str:
+    return f"vector_{compute_digest(f'{dimensions} {model}')[:16]}"
 
 
-async def vectors(
-    tables: Tables, question: questions.GetVectors
+async def get_vectors(
+    tables: StoreTables, question: questions.GetVectors
 ) -> "dict[str, NDArray[np.float32]]":
-    state = await tables.state()
+    state = await tables.read_state()
     wanted = [m for m in state.models if m.name == question.model]
     if not wanted or not question.ids:
         return {}
     import numpy as np
 
-    every = [thing(m.table, record_id) for m in wanted for record_id in dict.fromkeys(question.ids)]
+    every = [
+        encode_id(m.table, record_id) for m in wanted for record_id in dict.fromkeys(question.ids)
+    ]
     rows = await tables.ask("SELECT of, exact FROM $ids", ids=every)
-    return {id_of(row["of"]): np.frombuffer(row["exact"], "<f4").copy() for row in rows}
+    return {decode_id(row["of"]): np.frombuffer(row["exact"], "<f4").copy() for row in rows}
 
 
-async def near(tables: Tables, question: questions.FindNear) -> list[Match]:
-    table = table_of(question.model, len(question.vector))
-    state = await tables.state()
+async def find_nearest(tables: StoreTables, question: questions.FindNear) -> list[Match]:
+    table = build_table_name(question.model, len(question.vector))
+    state = await tables.read_state()
     if table not in {m.table for m in state.models}:
         return []
     found: list[tuple[float, Row]] = []
     if question.limit > 0:
-        async for rows in _nearest(tables, table, question.vector, question.where, question.limit):
-            found += await asyncio.to_thread(_ranked, rows, question.vector)
-            found = sorted(found, key=_rank)[: question.limit]
+        async for rows in _read_nearest(
+            tables, table, question.vector, question.where, question.limit
+        ):
+            found += await asyncio.to_thread(_score_rows, rows, question.vector)
+            found = sorted(found, key=_build_sort_key)[: question.limit]
     if question.also:
-        asked = await tables.ask(f"SELECT {_ROW} FROM $ids", ids=things(table, question.also))
-        found += _ranked(asked, question.vector)
-    by_id = {id_of(row["of"]): (score, row) for score, row in found}
-    ordered = sorted(by_id.items(), key=lambda item: _rank(item[1]))
-    return [Match(record_id, parent_of(row), score) for record_id, (score, row) in ordered]
+        asked = await tables.ask(
+            f"SELECT {_ROW_FIELDS} FROM $ids", ids=encode_ids(table, question.also)
+        )
+        found += _score_rows(asked, question.vector)
+    by_id = {decode_id(row["of"]): (score, row) for score, row in found}
+    ordered = sorted(by_id.items(), key=lambda item: _build_sort_key(item[1]))
+    return [Match(record_id, get_parent_id(row), score) for record_id, (score, row) in ordered]
 
 
-async def _nearest(
-    tables: Tables, table: str, vector: "NDArray[np.float32]", where: Where, limit: int
+async def _read_nearest(
+    tables: StoreTables, table: str, vector: "NDArray[np.float32]", where: RecordFilter, limit: int
 ) -> AsyncGenerator[list[Row], None]:
     """Rows that fit, the nearest among them."""
-    wanted = conditions(where, beside=True)
+    wanted = build_filter(where, beside=True)
     counted = await tables.ask(f"SELECT count() AS count FROM {table} GROUP ALL")
-    if counted and counted[0]["count"] > EXACT and limit * 2 <= MOST_NEAR and where.ids is None:
+    if (
+        counted
+        and counted[0]["count"] > MAX_EXACT_VECTORS
+        and limit * 2 <= MAX_INDEX_RESULTS
+        and where.ids is None
+    ):
         # Numbers of the index are part of the text: no version takes them as values.
-        many = min(max(4 * limit, 100), MOST_NEAR)
+        many = min(max(4 * limit, 100), MAX_INDEX_RESULTS)
         rows = await tables.ask(
-            f"SELECT * FROM (SELECT {_ROW}, kind, vector::distance::knn() AS distance FROM {table} "
+            f"SELECT * FROM (SELECT {_ROW_FIELDS}, kind, vector::distance::knn() AS distance "
+            f"FROM {table} "
             f"WHERE embedding <|{many},{2 * many}|> $vector) WHERE {wanted.text}",
             vector=vector.tolist(),
             **wanted.values,
@@ -173,15 +198,17 @@ async def _nearest(
             yield rows
             return
     # Which records fit is known sooner than which vectors do: those would be read for it.
-    own = conditions(where)
+    own = build_filter(where)
     source = "$ids" if where.ids is not None else "record"
     fitting = await tables.ask(f"SELECT VALUE id FROM {source} WHERE {own.text}", **own.values)
-    ids = [id_of(each) for each in fitting]
-    size = VECTORS
+    ids = [decode_id(each) for each in fitting]
+    size = PAGE_VECTORS
     while ids:
         try:
-            yield await tables.ask(f"SELECT {_ROW} FROM $rows", rows=things(table, ids[:size]))
-        except TooLarge:
+            yield await tables.ask(
+                f"SELECT {_ROW_FIELDS} FROM $rows", rows=encode_ids(table, ids[:size])
+            )
+        except AnswerTooLarge:
             if size == 1:
                 raise
             size //= 2
@@ -189,7 +216,7 @@ async def _nearest(
         ids = ids[size:]
 
 
-def _ranked(rows: Sequence[Row], vector: "NDArray[np.float32]") -> list[tuple[float, Row]]:
+def _score_rows(rows: Sequence[Row], vector: "NDArray[np.float32]") -> list[tuple[float, Row]]:
     """With their cosines."""
     if not rows:
         return []
@@ -200,15 +227,15 @@ def _ranked(rows: Sequence[Row], vector: "NDArray[np.float32]") -> list[tuple[fl
     return list(zip(scores, rows, strict=True))
 
 
-def _rank(scored: tuple[float, Row]) -> tuple[float, int]:
+def _build_sort_key(scored: tuple[float, Row]) -> tuple[float, int]:
     """Best first; of equal ones the older record."""
     score, row = scored
     return -score, row["age"]
 
 
-def _row(model: Model, item: Embedded, row: Row) -> dict[str, Any]:
+def _encode_vector(model: VectorModel, item: RecordVector, row: Row) -> dict[str, Any]:
     return {
-        "id": thing(model.table, item.id),
+        "id": encode_id(model.table, item.id),
         "of": row["id"],
         "age": row["age"],
         "kind": row["kind"],

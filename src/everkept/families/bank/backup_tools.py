@@ -7,10 +7,10 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
 from everkept.core.files import FileInfo, FileStore, FileStores
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import (
-    MOST_LISTED,
+    MAX_LISTED,
     BankNotFound,
     EverkeptError,
     InvalidInput,
@@ -21,41 +21,49 @@ from everkept.errors import (
 )
 from everkept.families.bank import bank_files
 from everkept.families.bank.bank_backups import (
-    Backup,
-    Kept,
-    Progress,
-    all_backups,
-    each,
-    files_below,
-    get_backup,
-    make,
-    problems_of,
-    shelf_kept,
-    summed,
+    BankBackup,
+    FileChecksum,
+    ProgressReporter,
+    compute_checksum,
+    create_backup,
+    find_problems,
+    lock_backup_folder,
+    read_backup,
+    read_backups,
+    run_for_each,
+    scan_files,
 )
-from everkept.families.bank.banks import NOWHERE, SSH, Bank, Banks, exists, last_part, reached
-from everkept.families.bank.graph.events import INDEX, LOG, SNAPSHOT
-from everkept.families.bank.graph.graph_folder import VIEW
-from everkept.families.bank.graph.mirror import Mirror
-from everkept.families.bank.model import LEGACY_NAMES, TODAYS_NAMES, StoreId
+from everkept.families.bank.banks import (
+    NO_FOLDER,
+    SSH_SCHEME,
+    Bank,
+    Banks,
+    exists,
+    get_last_part,
+    resolve_allowed,
+)
+from everkept.families.bank.graph.events import INDEX_PATH, LOG_PATH, SNAPSHOT_PATH
+from everkept.families.bank.graph.graph_folder import VIEW_PATH
+from everkept.families.bank.graph.mirror import GraphMirror
+from everkept.families.bank.model import CURRENT_NAMES, LEGACY_NAMES, StoreId
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, field, replace
 
 # Written by the mirror from the records alone: an older copy would contradict them.
-GRAPH_VIEWS = frozenset({SNAPSHOT, INDEX, VIEW})
+GRAPH_VIEWS = frozenset({SNAPSHOT_PATH, INDEX_PATH, VIEW_PATH})
 T = TypeVar("T")
 
 
-class Restored(Value, frozen=False):
+class RestoreResult(Value, frozen=False):
     """What a restore did; what the backup lacks was kept."""
 
     written: list[str] = field(default_factory=list[str])
     unchanged: list[str] = field(default_factory=list[str])
     kept: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
-    warnings: list[Warned] = field(default_factory=list[Warned])
-    safety: Backup | None = None
+    warnings: list[ToolWarning] = field(default_factory=list[ToolWarning])
+    safety: BankBackup | None = None
 
     @property
     def files(self) -> list[str]:
@@ -63,110 +71,118 @@ class Restored(Value, frozen=False):
         return sorted([*self.written, *self.unchanged])
 
 
-class _Plan(Value):
+class _RestorePlan(Value):
     """The files by their path in the backup; without a manifest nothing is known of them."""
 
     files: Mapping[str, FileInfo]
-    sums: Mapping[str, Kept]
+    sums: Mapping[str, FileChecksum]
     graph: Any  # None where the backup has none
 
-    def target_of(self, path: str) -> str:
+    def get_target(self, path: str) -> str:
         """A core file under its old name goes where it is looked for today."""
-        today = TODAYS_NAMES.get(path, path)
+        today = CURRENT_NAMES.get(path, path)
         return path if today in self.files else today
 
-    def kept(self, before: Iterable[str]) -> list[str]:
+    def list_kept(self, before: Iterable[str]) -> list[str]:
         """What the bank had that the backup lacks."""
-        touched = {self.target_of(path) for path in self.files}
+        touched = {self.get_target(path) for path in self.files}
         if self.graph is not None:
-            touched |= GRAPH_VIEWS | {LOG}
+            touched |= GRAPH_VIEWS | {LOG_PATH}
         there = set(before)
         # A file that had only its old name has moved to the new one.
-        moved = {old for old, today in TODAYS_NAMES.items() if today in touched - there}
+        moved = {old for old, today in CURRENT_NAMES.items() if today in touched - there}
         return sorted(there - touched - moved)
 
 
-class Restoring:
+class BackupRestorer:
     """Everything is checked before the first byte of the bank changes.
 
     A crash in the middle leaves each file old or new, and the same call again finishes it.
     """
 
-    def __init__(self, mirror: Mirror, clock: Clock) -> None:
+    def __init__(self, mirror: GraphMirror, clock: Clock) -> None:
         self._mirror = mirror
         self._clock = clock
 
-    async def restore(self, bank: Bank, backup: Backup, call: Call, *, safely: bool) -> Restored:
-        progress = Progress(call.report)
-        restored = Restored()
-        plan = await self._planned(backup, restored, progress)
+    async def restore(
+        self, bank: Bank, backup: BankBackup, call: ToolCall, *, safely: bool
+    ) -> RestoreResult:
+        progress = ProgressReporter(call.report)
+        restored = RestoreResult()
+        plan = await self._plan_restore(backup, restored, progress)
         async with AsyncExitStack() as held:
             if safely:
-                await _before_all(held.enter_async_context(shelf_kept(bank.home)))
-            await held.enter_async_context(bank.files.lock(bank_files.LOCK))
-            before = await files_below(bank.files)
+                await _run_before_restore(held.enter_async_context(lock_backup_folder(bank.home)))
+            await held.enter_async_context(bank.files.lock(bank_files.BANK_LOCK))
+            before = await scan_files(bank.files)
             if safely and before:
-                restored.safety = await _before_all(make(bank, bank.home, self._clock, progress))
-            await _write(bank, backup, plan, before, restored, progress)
+                restored.safety = await _run_before_restore(
+                    create_backup(bank, bank.home, self._clock, progress)
+                )
+            await _write_files(bank, backup, plan, before, restored, progress)
         # The mirror has a lock of its own; whoever holds that one may want the bank's.
         if plan.graph is not None:
             await self._set_graph(bank, plan, restored, call)
-        restored.kept = plan.kept(before)
+        restored.kept = plan.list_kept(before)
         return restored
 
-    async def _planned(self, backup: Backup, restored: Restored, progress: Progress) -> _Plan:
-        problems = await problems_of(backup, progress)
+    async def _plan_restore(
+        self, backup: BankBackup, restored: RestoreResult, progress: ProgressReporter
+    ) -> _RestorePlan:
+        problems = await find_problems(backup, progress)
         if problems:
             raise Refused(
-                f"{backup.id} is damaged, and nothing was restored: {_listed(problems)}.",
+                f"{backup.id} is damaged, and nothing was restored: {_format_names(problems)}.",
                 hint="list_backups with verify shows which backups are whole.",
                 damagedFiles=problems,
             )
-        there = await files_below(backup.shelf, backup.id)
-        sums: Mapping[str, Kept] = backup.manifest.files if backup.manifest else {}
+        there = await scan_files(backup.shelf, backup.id)
+        sums: Mapping[str, FileChecksum] = backup.manifest.files if backup.manifest else {}
         meant = {path for path in there if not sums or path in sums}
         if not meant:
             raise NotFound("file", backup.id, message=f"{backup.id} holds no file to restore.")
-        graph = await self._graph_of(backup, restored) if LOG in meant else None
-        files = {path: there[path] for path in sorted(meant - GRAPH_VIEWS - {LOG})}
-        done = {*files, LOG} if graph is not None else set(files)
+        graph = await self._read_graph(backup, restored) if LOG_PATH in meant else None
+        files = {path: there[path] for path in sorted(meant - GRAPH_VIEWS - {LOG_PATH})}
+        done = {*files, LOG_PATH} if graph is not None else set(files)
         restored.skipped = sorted(set(there) - done)
-        return _Plan(files, sums, graph)
+        return _RestorePlan(files, sums, graph)
 
-    async def _graph_of(self, backup: Backup, restored: Restored) -> Any:
+    async def _read_graph(self, backup: BankBackup, restored: RestoreResult) -> Any:
         try:
-            return await asyncio.to_thread(self._mirror.state_of, await backup.read(LOG))
+            return await asyncio.to_thread(self._mirror.parse_state, await backup.read(LOG_PATH))
         except EverkeptError as error:
             # It was broken when the backup was made; the other files are none the worse for it.
             message = f"The graph stays as it is: that of the backup cannot be read. {error}"
-            restored.warnings.append(Warned("graph_not_restored", message))
+            restored.warnings.append(ToolWarning("graph_not_restored", message))
             return None
 
-    async def _set_graph(self, bank: Bank, plan: _Plan, restored: Restored, call: Call) -> None:
+    async def _set_graph(
+        self, bank: Bank, plan: _RestorePlan, restored: RestoreResult, call: ToolCall
+    ) -> None:
         try:
             await self._mirror.set_state(bank, plan.graph, call)
         except EverkeptError as error:
-            raise _stopped(["the graph"], error, restored) from error
-        restored.written.append(LOG)
+            raise _build_stopped_error(["the graph"], error, restored) from error
+        restored.written.append(LOG_PATH)
 
 
-async def _write(
+async def _write_files(
     bank: Bank,
-    backup: Backup,
-    plan: _Plan,
+    backup: BankBackup,
+    plan: _RestorePlan,
     before: Mapping[str, FileInfo],
-    restored: Restored,
-    progress: Progress,
+    restored: RestoreResult,
+    progress: ProgressReporter,
 ) -> None:
     progress.expect(len(plan.files))
-    waiting = {plan.target_of(path) for path in plan.files}
+    waiting = {plan.get_target(path) for path in plan.files}
 
     async def write(path: str) -> None:
-        target = plan.target_of(path)
-        data = await _checked(backup, path, plan.sums.get(path))
+        target = plan.get_target(path)
+        data = await _read_checked(backup, path, plan.sums.get(path))
         if target in LEGACY_NAMES:
-            await bank_files.settled_name(bank, target)
-        if await _has(bank, before.get(target), data):
+            await bank_files.settle_name(bank, target)
+        if await _has_content(bank, before.get(target), data):
             restored.unchanged.append(target)
         else:
             await bank.files.write(target, data)
@@ -175,20 +191,20 @@ async def _write(
         await progress.step("Restoring")
 
     try:
-        await each(plan.files, write)
+        await run_for_each(plan.files, write)
     except EverkeptError as error:
-        raise _stopped(sorted(waiting), error, restored) from error
+        raise _build_stopped_error(sorted(waiting), error, restored) from error
 
 
-async def _checked(backup: Backup, path: str, kept: Kept | None) -> bytes:
+async def _read_checked(backup: BankBackup, path: str, kept: FileChecksum | None) -> bytes:
     """What was whole a moment ago may not be so any more."""
     data = await backup.read(path)
-    if kept is not None and await summed(data) != kept:
+    if kept is not None and await compute_checksum(data) != kept:
         raise Refused(f"{path} of {backup.id} was altered during the restore.")
     return data
 
 
-async def _has(bank: Bank, entry: FileInfo | None, data: bytes) -> bool:
+async def _has_content(bank: Bank, entry: FileInfo | None, data: bytes) -> bool:
     if entry is None or entry.size != len(data):
         return False
     try:
@@ -197,7 +213,7 @@ async def _has(bank: Bank, entry: FileInfo | None, data: bytes) -> bool:
         return False
 
 
-async def _before_all(step: Awaitable[T]) -> T:
+async def _run_before_restore(step: Awaitable[T]) -> T:
     try:
         return await step
     except EverkeptError as error:
@@ -208,31 +224,33 @@ async def _before_all(step: Awaitable[T]) -> T:
         ) from error
 
 
-def _stopped(left: Sequence[str], error: EverkeptError, restored: Restored) -> Unavailable:
+def _build_stopped_error(
+    left: Sequence[str], error: EverkeptError, restored: RestoreResult
+) -> Unavailable:
     """Each file is old or new; the caller learns which."""
     facts: dict[str, Any] = {"restoredFiles": restored.files, "reason": error.code}
     if restored.safety is not None:
         facts["preRestoreBackupPath"] = restored.safety.address
     return Unavailable(
-        f"The restore stopped after {len(restored.files)} files, without {_listed(left)}."
+        f"The restore stopped after {len(restored.files)} files, without {_format_names(left)}."
         f" {error.message}",
         hint="Restore again to finish it.",
         **facts,
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
+def _format_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
-MOST_NAMED = 1_000  # files in one answer
-PASS_IT_ON = "Pass the same backupDir to list_backups and restore_backup."
+MAX_FILES_NAMED = 1_000  # files in one answer
+BACKUP_DIR_HINT = "Pass the same backupDir to list_backups and restore_backup."
 
 BackupDir = Annotated[
     str, Field("Folder of backups; default beside the bank.", name="backupDir", blank=False)
 ]
-Verified = Literal["whole", "damaged", "unchecked", "unknown"]
+BackupCondition = Literal["whole", "damaged", "unchecked", "unknown"]
 
 
 class CreatedBackup(Value):
@@ -244,7 +262,7 @@ class CreatedBackup(Value):
     file_count: Annotated[int, Field(name="fileCount")]
     bytes: int
     note: str | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class BackupView(Value):
@@ -256,7 +274,7 @@ class BackupView(Value):
     id: str
     timestamp: str
     path: str
-    verified: Verified
+    verified: BackupCondition
     bank: str | None = None
     file_count: Annotated[int | None, Field(name="fileCount")] = None
     bytes: int | None = None
@@ -286,23 +304,23 @@ class RestoredBackup(Value):
     timestamp: str
     pre_restore_backup_path: Annotated[str | None, Field(name="preRestoreBackupPath")] = None
     skipped_files: Annotated[list[str] | None, Field(name="skippedFiles")] = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class BackupTools(Family):
+class BackupTools(ToolFamily):
     """Copies of a whole bank, its graph included."""
 
-    def __init__(self, banks: Banks, files: FileStores, mirror: Mirror, clock: Clock) -> None:
+    def __init__(self, banks: Banks, files: FileStores, mirror: GraphMirror, clock: Clock) -> None:
         self._banks = banks
         self._files = files
         self._mirror = mirror
         self._clock = clock
-        self._restoring = Restoring(mirror, clock)
+        self._restoring = BackupRestorer(mirror, clock)
 
     @tool(Effect.WRITES)
     async def create_backup(
         self,
-        call: Call,
+        call: ToolCall,
         backup_dir: BackupDir | None = None,
         list_only: Annotated[bool, Field("List instead of create.", name="listOnly")] = False,
         store_id: StoreId | None = None,
@@ -310,55 +328,55 @@ class BackupTools(Family):
         """Copy all files of the memory bank and its graph into a timestamped folder."""
         if list_only:
             return await self.list_backups(call, backup_dir, store_id=store_id)
-        bank = await self._banks.existing(call, store_id)
-        shelf = await self._shelf(bank, backup_dir)
-        warnings = [*await self._mirror.follow(bank)]
-        async with shelf_kept(shelf), AsyncExitStack() as held_bank:
+        bank = await self._banks.require_bank(call, store_id)
+        shelf = await self._open_backup_folder(bank, backup_dir)
+        warnings = [*await self._mirror.append_changes(bank)]
+        async with lock_backup_folder(shelf), AsyncExitStack() as held_bank:
             try:
-                await held_bank.enter_async_context(bank.files.lock(bank_files.LOCK))
+                await held_bank.enter_async_context(bank.files.lock(bank_files.BANK_LOCK))
             except ReadOnly as error:
-                warnings.append(_without_lock(bank, error))
-            backup = await make(bank, shelf, self._clock, Progress(call.report))
+                warnings.append(_build_unlocked_warning(bank, error))
+            backup = await create_backup(bank, shelf, self._clock, ProgressReporter(call.report))
         if backup.left_out:
-            warnings.append(_left_out(backup.left_out))
+            warnings.append(_build_omitted_warning(backup.left_out))
         held = backup.manifest
         return CreatedBackup(
             True,
             "Backup created successfully",
             backup.address,
-            iso(backup.taken_at),
+            format_iso(backup.taken_at),
             backup.id,
             len(held.files) if held else 0,
             held.size if held else 0,
-            PASS_IT_ON if backup_dir else None,
+            BACKUP_DIR_HINT if backup_dir else None,
             warnings or None,
         )
 
     @tool()
     async def list_backups(
         self,
-        call: Call,
+        call: ToolCall,
         backup_dir: BackupDir | None = None,
         verify: Annotated[bool, Field("Check each file of each backup.")] = False,
         store_id: StoreId | None = None,
     ) -> BackupList:
         """List the memory bank's backups, newest first."""
-        bank = await self._chosen(call, store_id)
-        found = await self._all(bank, backup_dir)
-        progress = Progress(call.report)
+        bank = await self._require_bank(call, store_id)
+        found = await self._list_all(bank, backup_dir)
+        progress = ProgressReporter(call.report)
         views = [
             replace(
-                await _view(backup, progress, verify=verify),
-                other_bank=await self._is_of_another(backup, bank) or None,
+                await _build_view(backup, progress, verify=verify),
+                other_bank=await self._is_from_other_bank(backup, bank) or None,
             )
             for backup in found
         ]
-        return BackupList(views, ListMetadata(len(views), iso(self._clock())))
+        return BackupList(views, ListMetadata(len(views), format_iso(self._clock())))
 
     @tool(Effect.DESTROYS, adds_each_time=True)
     async def restore_backup(
         self,
-        call: Call,
+        call: ToolCall,
         backup_id: Annotated[str, Field("As list_backups names it.", name="backupId")],
         create_pre_restore_backup: Annotated[
             bool, Field("Back up the present state first.", name="createPreRestoreBackup")
@@ -370,49 +388,52 @@ class BackupTools(Family):
         store_id: StoreId | None = None,
     ) -> RestoredBackup:
         """Set files and graph to a backup's state; files that it lacks are kept."""
-        bank = await self._chosen(call, store_id)
-        backup = await get_backup(await self._shelf(bank, backup_dir), backup_id)
-        is_of_another = await self._is_of_another(backup, bank)
+        bank = await self._require_bank(call, store_id)
+        backup = await read_backup(await self._open_backup_folder(bank, backup_dir), backup_id)
+        is_of_another = await self._is_from_other_bank(backup, bank)
         if is_of_another and not other_bank:
             raise Refused(
-                f"{backup.id} is a backup of {_source(backup)}, and not of {bank.address}.",
+                f"{backup.id} is a backup of {_get_source_address(backup)}, and not of "
+                f"{bank.address}.",
                 hint="list_backups marks such backups; otherBank=true restores one all the same.",
-                bank=_source(backup),
+                bank=_get_source_address(backup),
             )
         there = await exists(bank)
-        warnings = await self._mirror.follow(bank) if there else ()
+        warnings = await self._mirror.append_changes(bank) if there else ()
         restored = await self._restoring.restore(
             bank, backup, call, safely=create_pre_restore_backup and there
         )
         if is_of_another:
-            message = f"This is a backup of {_source(backup)}, restored to {bank.address}."
-            restored.warnings.append(Warned("backup_of_another_bank", message))
-        return self._answer(backup, restored, [*warnings, *restored.warnings])
+            message = (
+                f"This is a backup of {_get_source_address(backup)}, restored to {bank.address}."
+            )
+            restored.warnings.append(ToolWarning("backup_of_another_bank", message))
+        return self._build_answer(backup, restored, [*warnings, *restored.warnings])
 
-    async def _is_of_another(self, backup: Backup, bank: Bank) -> bool:
+    async def _is_from_other_bank(self, backup: BankBackup, bank: Bank) -> bool:
         """One that was moved together with the backups beside it is the same bank."""
-        source = _source(backup)
+        source = _get_source_address(backup)
         if source in (None, bank.address):
             return False
         beside = backup.shelf.address == bank.home.address
-        if source.startswith(SSH) or not beside or last_part(source) != bank.folder:
+        if source.startswith(SSH_SCHEME) or not beside or get_last_part(source) != bank.folder:
             return True
         try:
-            return await exists(await self._banks.at(source))
+            return await exists(await self._banks.open_at(source))
         except EverkeptError:  # no place that this system knows
             return False
 
-    async def _chosen(self, call: Call, store_id: str | None) -> Bank:
+    async def _require_bank(self, call: ToolCall, store_id: str | None) -> Bank:
         """A bank whose folder is lost can be restored too."""
-        bank = await self._banks.chosen(call, store_id)
+        bank = await self._banks.find_bank(call, store_id)
         if bank is None:
-            raise BankNotFound(NOWHERE)
+            raise BankNotFound(NO_FOLDER)
         return bank
 
-    async def _all(self, bank: Bank, backup_dir: str | None) -> list[Backup]:
-        shelf = await self._shelf(bank, backup_dir)
+    async def _list_all(self, bank: Bank, backup_dir: str | None) -> list[BankBackup]:
+        shelf = await self._open_backup_folder(bank, backup_dir)
         try:
-            found = await all_backups(shelf)
+            found = await read_backups(shelf)
         except NotFound as error:
             if backup_dir is None:
                 raise BankNotFound(bank.address) from error
@@ -426,10 +447,10 @@ class BackupTools(Family):
             raise BankNotFound(bank.address)
         return found
 
-    async def _shelf(self, bank: Bank, backup_dir: str | None) -> FileStore:
+    async def _open_backup_folder(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
             return bank.home
-        shelf = await self._files.at(await reached(self._banks, backup_dir))
+        shelf = await self._files.open_folder(await resolve_allowed(self._banks, backup_dir))
         if _is_inside(shelf, bank):
             raise InvalidInput(
                 f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
@@ -438,35 +459,37 @@ class BackupTools(Family):
             )
         return shelf
 
-    def _answer(
-        self, backup: Backup, restored: Restored, warnings: Sequence[Warned]
+    def _build_answer(
+        self, backup: BankBackup, restored: RestoreResult, warnings: Sequence[ToolWarning]
     ) -> RestoredBackup:
         return RestoredBackup(
             True,
             f"Successfully restored from backup: {backup.id}",
-            restored.files[:MOST_NAMED],
+            restored.files[:MAX_FILES_NAMED],
             len(restored.files),
             len(restored.written),
-            restored.kept[:MOST_NAMED],
-            iso(self._clock()),
+            restored.kept[:MAX_FILES_NAMED],
+            format_iso(self._clock()),
             restored.safety.address if restored.safety else None,
-            restored.skipped[:MOST_NAMED] or None,
+            restored.skipped[:MAX_FILES_NAMED] or None,
             list(warnings) or None,
         )
 
 
-async def _view(backup: Backup, progress: Progress, *, verify: bool) -> BackupView:
+async def _build_view(
+    backup: BankBackup, progress: ProgressReporter, *, verify: bool
+) -> BackupView:
     problems: list[str] = []
-    verified: Verified = "unknown"
+    verified: BackupCondition = "unknown"
     if backup.fault is not None or (backup.manifest is not None and verify):
-        problems = await problems_of(backup, progress)
+        problems = await find_problems(backup, progress)
         verified = "damaged" if problems else "whole"
     elif backup.manifest is not None:
         verified = "unchecked"
     held = backup.manifest
     return BackupView(
         backup.id,
-        iso(backup.taken_at),
+        format_iso(backup.taken_at),
         backup.address,
         verified,
         held.bank if held else None,
@@ -476,24 +499,24 @@ async def _view(backup: Backup, progress: Progress, *, verify: bool) -> BackupVi
     )
 
 
-def _source(backup: Backup) -> str | None:
+def _get_source_address(backup: BankBackup) -> str | None:
     """The address of the bank that it was made of; another server kept none."""
     return backup.manifest.bank if backup.manifest else None
 
 
-def _without_lock(bank: Bank, error: ReadOnly) -> Warned:
+def _build_unlocked_warning(bank: Bank, error: ReadOnly) -> ToolWarning:
     """Where we may not write, a lock cannot be taken, and hardly anybody else writes either."""
-    return Warned(
+    return ToolWarning(
         "bank_not_locked",
         f"{bank.address} was copied without its lock, as it cannot be written to"
         f" ({error.message.rstrip('.')}). Whoever can may have changed a file meanwhile.",
     )
 
 
-def _left_out(paths: Sequence[str]) -> Warned:
-    shown = ", ".join(paths[:MOST_LISTED])
-    more = f" and {len(paths) - MOST_LISTED} more" if len(paths) > MOST_LISTED else ""
-    return Warned(
+def _build_omitted_warning(paths: Sequence[str]) -> ToolWarning:
+    shown = ", ".join(paths[:MAX_LISTED])
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return ToolWarning(
         "not_backed_up",
         f"{len(paths)} left out, because no file of the bank can be reached by it, as with a"
         f" symbolic link that leads out: {shown}{more}.",

@@ -9,51 +9,51 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import PurePath
 from typing import Any, Protocol, cast
 
-from everkept.core.files import FileInfo, FileStore, checked_path
+from everkept.core.files import FileInfo, FileStore, parse_path
 from everkept.core.sessions import Report
-from everkept.core.times import Clock, iso, parsed
+from everkept.core.times import Clock, format_iso, parse_time
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import LOG
+from everkept.families.bank.graph.events import LOG_PATH
 from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from everkept.values import Value
 
-PREFIX = "memory-bank-backup-"  # whatever the bank's own folder is called
+BACKUP_PREFIX = "memory-bank-backup-"  # whatever the bank's own folder is called
 # No file of a bank may begin with a dot, and the public server copies .md and .json alone.
-MANIFEST = ".backup-manifest"
-FORMAT = 1
-_PARTIAL = ".partial"
+MANIFEST_NAME = ".backup-manifest"
+MANIFEST_FORMAT = 1
+_PARTIAL_SUFFIX = ".partial"
 # As other servers of such banks wrote them too: with or without the Z, and the milliseconds.
-_ID = re.compile(rf"{PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})T([\d-]+)Z?", re.ASCII)
+_BACKUP_ID = re.compile(rf"{BACKUP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})T([\d-]+)Z?", re.ASCII)
 
 
-class Kept(Value):
+class FileChecksum(Value):
     """One file as it was copied."""
 
     size: int
     sha256: str
 
     @classmethod
-    def of(cls, data: bytes) -> "Kept":
+    def from_data(cls, data: bytes) -> "FileChecksum":
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
-class Manifest(Value):
+class BackupManifest(Value):
     """All files of a backup by their path, and the bank that they were copied from."""
 
     bank: str
     created_at: int
-    files: Mapping[str, Kept]
+    files: Mapping[str, FileChecksum]
 
     @property
     def size(self) -> int:
         return sum(kept.size for kept in self.files.values())
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         value = {
-            "format": FORMAT,
+            "format": MANIFEST_FORMAT,
             "bank": self.bank,
-            "createdAt": iso(self.created_at),
+            "createdAt": format_iso(self.created_at),
             "files": {
                 path: {"size": kept.size, "sha256": kept.sha256}
                 for path, kept in sorted(self.files.items())
@@ -62,17 +62,20 @@ class Manifest(Value):
         return json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8")
 
 
-def decoded(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> BackupManifest:
     """Raises ValueError for what is no manifest, with the reason."""
     try:
         value = cast(dict[str, Any], json.loads(data))
-        if value["format"] != FORMAT:
-            raise ValueError(f"its format is {value['format']}, and {FORMAT} is known")
+        if value["format"] != MANIFEST_FORMAT:
+            raise ValueError(f"its format is {value['format']}, and {MANIFEST_FORMAT} is known")
         files = cast(dict[str, dict[str, Any]], value["files"])
-        return Manifest(
+        return BackupManifest(
             str(value["bank"]),
-            parsed(value["createdAt"]),
-            {_checked(path): Kept(int(k["size"]), str(k["sha256"])) for path, k in files.items()},
+            parse_time(value["createdAt"]),
+            {
+                _check_file_path(path): FileChecksum(int(k["size"]), str(k["sha256"]))
+                for path, k in files.items()
+            },
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is not complete") from error
@@ -82,24 +85,24 @@ def decoded(data: bytes) -> Manifest:
         raise ValueError(error.message) from error
 
 
-def name_at(at: int) -> str:
-    return PREFIX + iso(at).replace(":", "-").replace(".", "-")
+def format_backup_name(at: int) -> str:
+    return BACKUP_PREFIX + format_iso(at).replace(":", "-").replace(".", "-")
 
 
-def partial_of(name: str) -> str:
+def format_partial_name(name: str) -> str:
     """The folder that a backup is made in; it has its own name when it is whole."""
-    return f".{name}{_PARTIAL}"
+    return f".{name}{_PARTIAL_SUFFIX}"
 
 
 def is_partial(name: str) -> bool:
-    return name.startswith(f".{PREFIX}") and name.endswith(_PARTIAL)
+    return name.startswith(f".{BACKUP_PREFIX}") and name.endswith(_PARTIAL_SUFFIX)
 
 
 def is_backup(name: str) -> bool:
-    return _ID.fullmatch(name) is not None
+    return _BACKUP_ID.fullmatch(name) is not None
 
 
-def checked_id(backup_id: str) -> str:
+def check_backup_id(backup_id: str) -> str:
     if not is_backup(backup_id):
         raise InvalidInput(
             f"Invalid backup ID format: {backup_id[:120]!a}.",
@@ -109,49 +112,49 @@ def checked_id(backup_id: str) -> str:
     return backup_id
 
 
-def named_time(backup_id: str) -> int | None:
+def parse_backup_time(backup_id: str) -> int | None:
     """The time that the name tells; None where it tells none."""
-    found = _ID.fullmatch(backup_id)
+    found = _BACKUP_ID.fullmatch(backup_id)
     if found is None:
         return None
     day, time = found.groups()
     clock, *fraction = [":".join(time.split("-")[:3]), *time.split("-")[3:]]
     try:
-        return parsed(f"{day}T{'.'.join([clock, *fraction])}Z")
+        return parse_time(f"{day}T{'.'.join([clock, *fraction])}Z")
     except (ValueError, OverflowError):
         return None
 
 
-def _checked(path: str) -> str:
-    if not checked_path(path):
+def _check_file_path(path: str) -> str:
+    if not parse_path(path):
         raise ValueError("it names a file without a name")
     return path
 
 
-LOCK = "backup"  # of the folder that backups stand in
-MILLISECOND = 1_000
-GRAPH = f"{LOG.rpartition('/')[0]}/"
+BACKUP_LOCK = "backup"  # of the folder that backups stand in
+MILLISECOND_MICROSECONDS = 1_000
+GRAPH_PREFIX = f"{LOG_PATH.rpartition('/')[0]}/"
 # Its history is the business of version control; an older copy written over it would damage it.
-VERSION_CONTROL = frozenset({".git", ".hg", ".svn"})
-DEEPEST = 20  # folders inside each other; a link that leads back would have no end
-MOST_FILES = 200_000
-_LARGE = 1_000_000  # bytes; what takes longer to add up than to hand to a thread
-_AT_ONCE = 16  # files
-_REPORTED = 50  # files between two reports
+VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
+MAX_FOLDER_DEPTH = 20  # folders inside each other; a link that leads back would have no end
+MAX_FILES = 200_000
+_LARGE_FILE_BYTES = 1_000_000  # bytes; what takes longer to add up than to hand to a thread
+_CONCURRENT_FILES = 16  # files
+_FILES_PER_REPORT = 50  # files between two reports
 
 
-class Sized(Protocol):
+class SizedFile(Protocol):
     @property
     def size(self) -> int: ...
 
 
-class Backup(Value):
+class BankBackup(Value):
     """One backup; `manifest` is None where another server made it, or with a `fault`."""
 
     id: str
     shelf: FileStore
     taken_at: int
-    manifest: Manifest | None = None
+    manifest: BackupManifest | None = None
     fault: str | None = None
     left_out: tuple[str, ...] = ()  # by the one that was just made: links that lead out, devices
 
@@ -165,7 +168,7 @@ class Backup(Value):
         return await self.shelf.read(f"{self.id}/{path}")
 
 
-class Progress:
+class ProgressReporter:
     """Tells the client how far a long work is, now and then; each part of it says what it adds."""
 
     def __init__(self, report: Report) -> None:
@@ -178,56 +181,58 @@ class Progress:
 
     async def step(self, message: str) -> None:
         self._done += 1
-        if self._done % _REPORTED == 0 or self._done == self._total:
+        if self._done % _FILES_PER_REPORT == 0 or self._done == self._total:
             await self._report(self._done, self._total, message)
 
 
 @asynccontextmanager
-async def shelf_kept(shelf: FileStore) -> AsyncGenerator[None, None]:
+async def lock_backup_folder(shelf: FileStore) -> AsyncGenerator[None, None]:
     """Alone with the folder of backups; what a crash left half made is cleared away."""
-    async with shelf.lock(LOCK):
+    async with shelf.lock(BACKUP_LOCK):
         for entry in await shelf.list():
             if entry.is_folder and is_partial(entry.name):
                 await shelf.remove(entry.path)
         yield
 
 
-async def make(bank: Bank, shelf: FileStore, clock: Clock, progress: Progress) -> Backup:
+async def create_backup(
+    bank: Bank, shelf: FileStore, clock: Clock, progress: ProgressReporter
+) -> BankBackup:
     """For who holds the shelf and the bank. It is there as a whole, or not at all."""
     left_out: list[str] = []
-    found = await files_below(bank.files, left_out=left_out)
+    found = await scan_files(bank.files, left_out=left_out)
     if not found:
         raise NotFound(
             "file", bank.address, message=f"There is no file to back up in {bank.address}."
         )
-    backup_id, at = await _free_name(shelf, clock())
-    partial = partial_of(backup_id)
+    backup_id, at = await _find_free_name(shelf, clock())
+    partial = format_partial_name(backup_id)
     progress.expect(2 * len(found))
     try:
-        copied = await _copied(bank, found, shelf, partial, progress)
-        await _read_back(copied, shelf, partial, progress)
-        manifest = Manifest(bank.address, at, copied)
-        await shelf.write(f"{partial}/{MANIFEST}", manifest.encoded())
+        copied = await _copy_files(bank, found, shelf, partial, progress)
+        await _verify_copies(copied, shelf, partial, progress)
+        manifest = BackupManifest(bank.address, at, copied)
+        await shelf.write(f"{partial}/{MANIFEST_NAME}", manifest.encode())
         await shelf.rename(partial, backup_id)
     except BaseException:
         # What a crash of the program leaves is cleared by the next one who makes a backup.
         with suppress(EverkeptError):
             await shelf.remove(partial)
         raise
-    return Backup(backup_id, shelf, at, manifest, left_out=tuple(left_out))
+    return BankBackup(backup_id, shelf, at, manifest, left_out=tuple(left_out))
 
 
-async def all_backups(shelf: FileStore) -> list[Backup]:
+async def read_backups(shelf: FileStore) -> list[BankBackup]:
     """The newest first. Raises NotFound where the folder is not there."""
     entries = await shelf.list()
     names = [entry for entry in entries if entry.is_folder and is_backup(entry.name)]
-    found = [await _opened(shelf, entry) for entry in names]
+    found = [await _open_backup(shelf, entry) for entry in names]
     return sorted(found, key=lambda backup: (backup.taken_at, backup.id), reverse=True)
 
 
-async def get_backup(shelf: FileStore, backup_id: str) -> Backup:
+async def read_backup(shelf: FileStore, backup_id: str) -> BankBackup:
     """Raises InvalidInput for what is no id, NotFound for what is not there."""
-    entry = await shelf.info(checked_id(backup_id))
+    entry = await shelf.read_info(check_backup_id(backup_id))
     if entry is None or not entry.is_folder:
         what = "Backup path is not a directory" if entry else "Backup not found"
         raise NotFound(
@@ -236,13 +241,13 @@ async def get_backup(shelf: FileStore, backup_id: str) -> Backup:
             message=f"{what}: {backup_id}, in {shelf.address}.",
             hint="list_backups shows what there is; one made with backupDir needs it again.",
         )
-    return await _opened(shelf, entry)
+    return await _open_backup(shelf, entry)
 
 
-async def problems_of(backup: Backup, progress: Progress) -> list[str]:
+async def find_problems(backup: BankBackup, progress: ProgressReporter) -> list[str]:
     """What is wrong with a backup's files, by name; a backup without a manifest tells nothing."""
     if backup.fault is not None:
-        return [f"{MANIFEST} ({backup.fault})"]
+        return [f"{MANIFEST_NAME} ({backup.fault})"]
     if backup.manifest is None:
         return []
     kept = backup.manifest.files
@@ -250,26 +255,26 @@ async def problems_of(backup: Backup, progress: Progress) -> list[str]:
     found: dict[str, str] = {}
 
     async def check(path: str) -> None:
-        problem = await problem_of(backup, path, kept[path])
+        problem = await find_problem(backup, path, kept[path])
         if problem is not None:
             found[path] = problem
         await progress.step(f"Checking {backup.id}")
 
-    await each(kept, check)
+    await run_for_each(kept, check)
     return [f"{path} ({problem})" for path, problem in sorted(found.items())]
 
 
-async def problem_of(backup: Backup, path: str, kept: Kept) -> str | None:
+async def find_problem(backup: BankBackup, path: str, kept: FileChecksum) -> str | None:
     try:
         data = await backup.read(path)
     except NotFound:
         return "missing"
     except Refused:
         return "not readable"
-    return None if await summed(data) == kept else "altered"
+    return None if await compute_checksum(data) == kept else "altered"
 
 
-async def files_below(
+async def scan_files(
     files: FileStore, folder: str = "", *, left_out: list[str] | None = None
 ) -> dict[str, FileInfo]:
     """All files below a folder by their path from it; none where it is not there.
@@ -290,7 +295,7 @@ async def files_below(
             continue
         for entry in entries:
             path = entry.path.removeprefix(start)
-            if path == MANIFEST or entry.name in VERSION_CONTROL:
+            if path == MANIFEST_NAME or entry.name in VERSION_CONTROL_FOLDERS:
                 continue
             if entry.is_folder:
                 waiting.append(entry.path)
@@ -300,27 +305,33 @@ async def files_below(
     return dict(sorted(found.items()))
 
 
-async def summed(data: bytes) -> Kept:
-    return await asyncio.to_thread(Kept.of, data) if len(data) > _LARGE else Kept.of(data)
+async def compute_checksum(data: bytes) -> FileChecksum:
+    return (
+        await asyncio.to_thread(FileChecksum.from_data, data)
+        if len(data) > _LARGE_FILE_BYTES
+        else FileChecksum.from_data(data)
+    )
 
 
-async def each(files: Mapping[str, Sized], step: Callable[[str], Awaitable[None]]) -> None:
+async def run_for_each(
+    files: Mapping[str, SizedFile], step: Callable[[str], Awaitable[None]]
+) -> None:
     """A few files at a time, as waiting is most of the work; one alone when it is large.
 
     When a step fails, those that had begun have ended before its error is raised.
     """
-    for group in _groups(files):
+    for group in _group_files(files):
         outcomes = await asyncio.gather(*(step(path) for path in group), return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
 
 
-def _groups(files: Mapping[str, Sized]) -> Iterator[list[str]]:
+def _group_files(files: Mapping[str, SizedFile]) -> Iterator[list[str]]:
     group: list[str] = []
     size = 0
     for path, file in files.items():
-        if group and (len(group) == _AT_ONCE or size + file.size > _LARGE):
+        if group and (len(group) == _CONCURRENT_FILES or size + file.size > _LARGE_FILE_BYTES):
             yield group
             group, size = [], 0
         group.append(path)
@@ -328,76 +339,80 @@ def _groups(files: Mapping[str, Sized]) -> Iterator[list[str]]:
     yield group
 
 
-async def _copied(
-    bank: Bank, found: Mapping[str, FileInfo], shelf: FileStore, partial: str, progress: Progress
-) -> dict[str, Kept]:
+async def _copy_files(
+    bank: Bank,
+    found: Mapping[str, FileInfo],
+    shelf: FileStore,
+    partial: str,
+    progress: ProgressReporter,
+) -> dict[str, FileChecksum]:
     """The graph's folder first and alone: its log grows by parts of lines under a lock of its own,
     which whoever has the bank's may take, and nobody the other way round."""
-    copied: dict[str, Kept] = {}
+    copied: dict[str, FileChecksum] = {}
 
     async def copy(path: str) -> None:
         with suppress(NotFound):  # somebody has removed it meanwhile, by hand
             data = await bank.files.read(path)
             await shelf.write(f"{partial}/{path}", data)
-            copied[path] = await summed(data)
+            copied[path] = await compute_checksum(data)
         await progress.step("Copying")
 
-    graph = {path: info for path, info in found.items() if path.startswith(GRAPH)}
-    if LOG in graph:
-        async with _graph_kept(bank):
-            await each(graph, copy)
+    graph = {path: info for path, info in found.items() if path.startswith(GRAPH_PREFIX)}
+    if LOG_PATH in graph:
+        async with _lock_graph(bank):
+            await run_for_each(graph, copy)
     else:
-        await each(graph, copy)
-    await each({path: info for path, info in found.items() if path not in graph}, copy)
+        await run_for_each(graph, copy)
+    await run_for_each({path: info for path, info in found.items() if path not in graph}, copy)
     return copied
 
 
 @asynccontextmanager
-async def _graph_kept(bank: Bank) -> AsyncGenerator[None, None]:
+async def _lock_graph(bank: Bank) -> AsyncGenerator[None, None]:
     async with AsyncExitStack() as held:
         with suppress(ReadOnly):  # then hardly anybody else writes either
             await held.enter_async_context(bank.files.lock(GRAPH_LOCK))
         yield
 
 
-async def _read_back(
-    copied: Mapping[str, Kept], shelf: FileStore, partial: str, progress: Progress
+async def _verify_copies(
+    copied: Mapping[str, FileChecksum], shelf: FileStore, partial: str, progress: ProgressReporter
 ) -> None:
     async def check(path: str) -> None:
-        if await summed(await shelf.read(f"{partial}/{path}")) != copied[path]:
+        if await compute_checksum(await shelf.read(f"{partial}/{path}")) != copied[path]:
             raise Unavailable(
                 f"{path} reads back from {shelf.address} otherwise than it was written.",
                 hint="The disk there may be damaged; give another backupDir.",
             )
         await progress.step("Checking")
 
-    await each(copied, check)
+    await run_for_each(copied, check)
 
 
-async def _free_name(shelf: FileStore, at: int) -> tuple[str, int]:
+async def _find_free_name(shelf: FileStore, at: int) -> tuple[str, int]:
     """The name of this millisecond, or of the next one that nobody has."""
-    while await shelf.info(name_at(at)) is not None:
-        at += MILLISECOND
-    return name_at(at), at
+    while await shelf.read_info(format_backup_name(at)) is not None:
+        at += MILLISECOND_MICROSECONDS
+    return format_backup_name(at), at
 
 
-async def _opened(shelf: FileStore, entry: FileInfo) -> Backup:
-    named = named_time(entry.name)
+async def _open_backup(shelf: FileStore, entry: FileInfo) -> BankBackup:
+    named = parse_backup_time(entry.name)
     taken_at = entry.modified_at if named is None else named
     try:
-        manifest = decoded(await shelf.read(f"{entry.path}/{MANIFEST}"))
+        manifest = decode_manifest(await shelf.read(f"{entry.path}/{MANIFEST_NAME}"))
     except NotFound:
-        return Backup(entry.name, shelf, taken_at)
+        return BankBackup(entry.name, shelf, taken_at)
     except ValueError as error:
-        return Backup(entry.name, shelf, taken_at, fault=str(error))
-    return Backup(entry.name, shelf, taken_at, manifest)
+        return BankBackup(entry.name, shelf, taken_at, fault=str(error))
+    return BankBackup(entry.name, shelf, taken_at, manifest)
 
 
 def _check_bounds(files: FileStore, path: str, count: int) -> None:
-    if path.count("/") >= DEEPEST:
+    if path.count("/") >= MAX_FOLDER_DEPTH:
         raise InvalidInput(
-            f"{path} in {files.address} lies more than {DEEPEST} folders deep.",
+            f"{path} in {files.address} lies more than {MAX_FOLDER_DEPTH} folders deep.",
             hint="A link that leads back to a folder above it has no end: remove it.",
         )
-    if count > MOST_FILES:
-        raise InvalidInput(f"{files.address} holds more than {MOST_FILES:,} files.")
+    if count > MAX_FILES:
+        raise InvalidInput(f"{files.address} holds more than {MAX_FILES:,} files.")

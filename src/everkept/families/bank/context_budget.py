@@ -7,38 +7,38 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from everkept.core.context_text import token_count
-from everkept.core.text import clipped
+from everkept.core.context_text import count_tokens
+from everkept.core.text import clip_text
 from everkept.errors import InvalidInput
 from everkept.families.bank.core_files import (
-    LONGEST,
-    MOST_READ,
+    MAX_ITEM_CHARACTERS,
+    MAX_READ_CHARACTERS,
     CurrentContext,
-    Decided,
     Digest,
-    moment_in,
-    shortened,
+    RecentDecision,
+    parse_moment,
+    shorten_text,
 )
-from everkept.families.bank.markdown_blocks import lines_of
+from everkept.families.bank.markdown_blocks import split_lines
 from everkept.families.bank.markdown_sections import (
-    Section,
-    block_starts,
-    closed,
-    items_of,
-    sections,
+    MarkdownSection,
+    close_blocks,
+    find_block_starts,
+    list_sections,
+    parse_items,
 )
 from everkept.families.bank.model import ACTIVE, DECISIONS, PATTERNS, PRODUCT, PROGRESS
 from everkept.tools.schema import to_json
 from everkept.values import Value, replace
 
 ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
-ROUND = 5  # pieces of one section before the next section has its turn
-LARGEST_SHARE = 3  # a piece that is not short takes a third of the room at most
-SHORT = 60  # tokens
-_SMALLEST_CUT = 24  # tokens or characters under which the beginning of a piece says nothing
-_MOST_CHARACTERS = 8  # of one token
-_SENTENCE = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
-_WORD = re.compile(r"(?<=\S)[ \t]")
+PIECES_PER_TURN = 5  # pieces of one section before the next section has its turn
+PIECE_SHARE_DIVISOR = 3  # a piece that is not short takes a third of the room at most
+SHORT_PIECE_TOKENS = 60  # tokens
+_MIN_CUT_TOKENS = 24  # tokens or characters under which the beginning of a piece says nothing
+_MAX_CHARACTERS_PER_TOKEN = 8  # of one token
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
+_WORD_END = re.compile(r"(?<=\S)[ \t]")
 
 
 class _Piece(Value):
@@ -49,75 +49,79 @@ class _Piece(Value):
     above: tuple[int, ...]
 
 
-def text_cost(text: str) -> int:
+def count_text_tokens(text: str) -> int:
     """Tokens of a text inside of JSON."""
-    return token_count(json.dumps(text, ensure_ascii=False)[1:-1])
+    return count_tokens(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
-def fits(text: str, room: int) -> bool:
+def can_fit(text: str, room: int) -> bool:
     # What is much too long is not counted through.
-    return len(text) <= max(room, 0) * _MOST_CHARACTERS and text_cost(text) <= room
+    return len(text) <= max(room, 0) * _MAX_CHARACTERS_PER_TOKEN and count_text_tokens(text) <= room
 
 
-def best_part(name: str, text: str, room: int) -> str | None:
+def select_best_part(name: str, text: str, room: int) -> str | None:
     """As many of the best pieces as fit, in the order of the file; None where none does."""
-    lines = lines_of(shortened(text, max(MOST_READ, room * _MOST_CHARACTERS)))
-    pieces = _pieces(lines, is_log=name == DECISIONS)
+    lines = split_lines(
+        shorten_text(text, max(MAX_READ_CHARACTERS, room * _MAX_CHARACTERS_PER_TOKEN))
+    )
+    pieces = _split_pieces(lines, is_log=name == DECISIONS)
     texts = ["".join(lines[piece.first : piece.end]) for piece in pieces]
     shown: dict[int, str] = {}
     left = room
-    for at in _ranked(name, pieces, lines):
+    for at in _rank_pieces(name, pieces, lines):
         headings = [above for above in pieces[at].above if above not in shown]
-        before = sum(text_cost(texts[above]) for above in headings)
-        most = min(left - before, max(room // LARGEST_SHARE, SHORT))
+        before = sum(count_text_tokens(texts[above]) for above in headings)
+        most = min(left - before, max(room // PIECE_SHARE_DIVISOR, SHORT_PIECE_TOKENS))
         piece: str | None = texts[at]
-        if not fits(piece, most):
-            is_worth_cutting = not shown or not fits(piece, SHORT)
-            piece = beginning(piece, most) if is_worth_cutting else None
+        if not can_fit(piece, most):
+            is_worth_cutting = not shown or not can_fit(piece, SHORT_PIECE_TOKENS)
+            piece = cut_beginning(piece, most) if is_worth_cutting else None
         if piece is None:
             continue
         shown |= {above: texts[above] for above in headings} | {at: piece}
-        left -= before + text_cost(piece)
-        if left < _SMALLEST_CUT // 2:
+        left -= before + count_text_tokens(piece)
+        if left < _MIN_CUT_TOKENS // 2:
             break
-    return _joined(shown, room)
+    return _join_shown(shown, room)
 
 
-def beginning(text: str, room: int) -> str | None:
+def cut_beginning(text: str, room: int) -> str | None:
     """Cut after a line or a sentence, else after a word; None where that says nothing."""
-    if room < _SMALLEST_CUT:
+    if room < _MIN_CUT_TOKENS:
         return None
-    reachable = text[: room * _MOST_CHARACTERS]
-    for ends in (_SENTENCE, _WORD):
+    reachable = text[: room * _MAX_CHARACTERS_PER_TOKEN]
+    for ends in (_SENTENCE_END, _WORD_END):
         places = [found.start() for found in ends.finditer(reachable)]
-        count = bisect_right(places, 0, key=lambda place: int(not fits(_end_at(text, place), room)))
-        if count and places[count - 1] > _SMALLEST_CUT:
-            return _end_at(text, places[count - 1])
+        count = bisect_right(
+            places, 0, key=lambda place: int(not can_fit(_cut_at(text, place), room))
+        )
+        if count and places[count - 1] > _MIN_CUT_TOKENS:
+            return _cut_at(text, places[count - 1])
     return None
 
 
-def _end_at(text: str, place: int) -> str:
-    whole = closed(text[:place].rstrip())
+def _cut_at(text: str, place: int) -> str:
+    whole = close_blocks(text[:place].rstrip())
     return f"{whole}\n…\n" if whole.endswith(("```", "~~~", "-->")) else f"{whole} …\n"
 
 
-def _joined(shown: dict[int, str], room: int) -> str | None:
+def _join_shown(shown: dict[int, str], room: int) -> str | None:
     """In the order of the file; the last that was chosen goes where counting was too hopeful."""
     while shown:
         text = "".join(shown[at] for at in sorted(shown))
-        if fits(text, room):
+        if can_fit(text, room):
             return text
         shown.popitem()
     return None
 
 
-def _pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
+def _split_pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
     """Headings, paragraphs and items; in a log whole sections, and elsewhere whole entries."""
-    found = sections("".join(lines))
+    found = list_sections("".join(lines))
     is_whole = ENTRY_LEVEL if is_log else ENTRY_LEVEL + 1  # the level of such sections
     marks = {part.heading: part for part in found if part.level <= is_whole}
-    entries = _inside(lines, [part for part in found if part.level >= is_whole])
-    inner = {item.first for item in items_of(lines)} | set(block_starts(lines))
+    entries = _mark_lines_inside(lines, [part for part in found if part.level >= is_whole])
+    inner = {item.first for item in parse_items(lines)} | set(find_block_starts(lines))
     starts = {0, *marks, *(at for at in inner if not entries[at])}
     ordered = sorted(starts) if lines else []
     pieces: list[_Piece] = []
@@ -131,7 +135,7 @@ def _pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
     return pieces
 
 
-def _inside(lines: Sequence[str], parts: Sequence[Section]) -> bytearray:
+def _mark_lines_inside(lines: Sequence[str], parts: Sequence[MarkdownSection]) -> bytearray:
     """For each line whether one of the sections holds it."""
     inside = bytearray(len(lines))
     until = 0
@@ -142,7 +146,7 @@ def _inside(lines: Sequence[str], parts: Sequence[Section]) -> bytearray:
     return inside
 
 
-def _ranked(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[int]:
+def _rank_pieces(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[int]:
     """Which pieces come first: each section has its turn, the newest of progress before all."""
     has_below = {above for piece in pieces for above in piece.above}
     places = [
@@ -154,7 +158,7 @@ def _ranked(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[i
         return places[::-1]
     dated: list[int] = []
     if name == PROGRESS:
-        moments = {at: moment_in(lines[pieces[at].first]) for at in places}
+        moments = {at: parse_moment(lines[pieces[at].first]) for at in places}
         dated = [at for at in places if moments[at] is not None]
         dated.sort(key=lambda at: str(moments[at]), reverse=True)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -162,17 +166,17 @@ def _ranked(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[i
     for at in places:
         if at not in newest:
             groups.setdefault(pieces[at].above, []).append(at)
-    return _by_turns([dated, *groups.values()])
+    return _order_by_turns([dated, *groups.values()])
 
 
-def turn_of(place: int) -> int:
+def compute_turn(place: int) -> int:
     """When something has its turn by its place in a list: the first ones of all lists first."""
-    return (place + ROUND - 1) // ROUND
+    return (place + PIECES_PER_TURN - 1) // PIECES_PER_TURN
 
 
-def _by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
+def _order_by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
     turns = [
-        (turn_of(place), group, at)
+        (compute_turn(place), group, at)
         for group, places in enumerate(groups)
         for place, at in enumerate(places)
     ]
@@ -180,17 +184,20 @@ def _by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
 
 
 # The most useful first, with the shares of the room that they have a right to.
-SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
-BY_USE = tuple(SHARES)
-LEAST = 60  # tokens of a file that is cut; with less, the others have them
-SHORTEST = 60  # characters that an item of a digest is cut to where there is little room
-_WHOLE = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
-_BESIDE, _FIRST = 3, 8  # tokens of a comma beside an item, and of a key before the first one
+FILE_SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
+FILES_BY_USE = tuple(FILE_SHARES)
+MIN_FILE_TOKENS = 60  # tokens of a file that is cut; with less, the others have them
+MIN_ITEM_CHARACTERS = 60  # characters that an item of a digest is cut to where there is little room
+_UNCUT_KEYS = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
+_SEPARATOR_TOKENS, _KEY_TOKENS = (
+    3,
+    8,
+)  # tokens of a comma beside an item, and of a key before the first one
 
-BuildDigest = Callable[[Digest, Sequence[str]], Any]
+DigestBuilder = Callable[[Digest, Sequence[str]], Any]
 
 
-class Fitted(Value):
+class FittedFiles(Value):
     """The texts that have room, which of them are cut, and sentences about what is missing."""
 
     texts: Mapping[str, str]
@@ -198,119 +205,121 @@ class Fitted(Value):
     warnings: Sequence[str]
 
 
-BuildBundle = Callable[[Fitted], Any]
+BundleBuilder = Callable[[FittedFiles], Any]
 
 
-def cost(answer: Any) -> int:
+def count_answer_tokens(answer: Any) -> int:
     """Tokens of an answer as the JSON that a client gets."""
-    return token_count(json.dumps(to_json(answer), ensure_ascii=False))
+    return count_tokens(json.dumps(to_json(answer), ensure_ascii=False))
 
 
-def fitting_files(texts: Mapping[str, str], build: BuildBundle, budget: int) -> Fitted:
+def fit_files(texts: Mapping[str, str], build: BundleBuilder, budget: int) -> FittedFiles:
     """Whole files where their shares allow it, and the best parts of the others."""
-    wanted = [name for name in BY_USE if name in texts]
-    needed = cost(build(_fitted(wanted, {}, frozenset())))
+    wanted = [name for name in FILES_BY_USE if name in texts]
+    needed = count_answer_tokens(build(_build_fitted(wanted, {}, frozenset())))
     if needed > budget:
-        raise _too_small(budget, needed)
-    sharing = _Sharing(texts, build, budget, wanted)
+        raise _build_budget_error(budget, needed)
+    sharing = _BudgetDivision(texts, build, budget, wanted)
     names = list(wanted)
     while names:
-        fitted = sharing.among(names)
-        if isinstance(fitted, Fitted):
+        fitted = sharing.divide(names)
+        if isinstance(fitted, FittedFiles):
             return fitted
         names.remove(fitted)
-    return _fitted(wanted, {}, frozenset())
+    return _build_fitted(wanted, {}, frozenset())
 
 
-class _Sharing:
+class _BudgetDivision:
     """How the room is divided: what a small file does not need, the others have."""
 
     def __init__(
-        self, texts: Mapping[str, str], build: BuildBundle, budget: int, wanted: Sequence[str]
+        self, texts: Mapping[str, str], build: BundleBuilder, budget: int, wanted: Sequence[str]
     ) -> None:
         self._texts, self._build, self._budget, self._wanted = texts, build, budget, wanted
 
-    def among(self, names: Sequence[str]) -> Fitted | str:
+    def divide(self, names: Sequence[str]) -> FittedFiles | str:
         """The name of the one to leave out where these are too many for the budget."""
         cut: frozenset[str] = frozenset()
         while True:
             # Between quotes a text costs the same wherever it stands: only the frame changes.
-            empty = _fitted(self._wanted, dict.fromkeys(names, ""), cut)
-            room = self._budget - cost(self._build(empty))
-            shares = self._shares(names, room)
-            grown = cut | {name for name in names if not fits(self._texts[name], shares[name])}
+            empty = _build_fitted(self._wanted, dict.fromkeys(names, ""), cut)
+            room = self._budget - count_answer_tokens(self._build(empty))
+            shares = self._compute_shares(names, room)
+            grown = cut | {name for name in names if not can_fit(self._texts[name], shares[name])}
             if grown == cut:
                 break
             cut = grown
         last = next((name for name in reversed(names) if name in cut), names[-1])
-        is_too_little = len(names) > 1 and any(shares[name] < LEAST for name in cut)
-        return last if is_too_little else self._filled(names, cut, shares) or last
+        is_too_little = len(names) > 1 and any(shares[name] < MIN_FILE_TOKENS for name in cut)
+        return last if is_too_little else self._fill(names, cut, shares) or last
 
-    def _shares(self, names: Sequence[str], room: int) -> dict[str, int]:
+    def _compute_shares(self, names: Sequence[str], room: int) -> dict[str, int]:
         shares: dict[str, int] = {}
         left = list(names)
         while left:
-            whole = sum(SHARES[name] for name in left)
-            part = {name: max(room, 0) * SHARES[name] // whole for name in left}
-            small = [name for name in left if fits(self._texts[name], part[name])]
+            whole = sum(FILE_SHARES[name] for name in left)
+            part = {name: max(room, 0) * FILE_SHARES[name] // whole for name in left}
+            small = [name for name in left if can_fit(self._texts[name], part[name])]
             if not small:
                 return shares | part
             for name in small:
-                shares[name] = text_cost(self._texts[name])
+                shares[name] = count_text_tokens(self._texts[name])
                 room -= shares[name]
                 left.remove(name)
         return shares
 
-    def _filled(
+    def _fill(
         self, names: Sequence[str], cut: frozenset[str], shares: Mapping[str, int]
-    ) -> Fitted | None:
+    ) -> FittedFiles | None:
         parts = {name: self._texts[name] for name in names if name not in cut}
         granted = {name: shares[name] for name in names if name in cut}
         spare = 0
         # What one does not use goes to the next, and from the last to the first.
         for name in [*granted, *granted]:
             room = spare + granted[name]
-            part = best_part(name, self._texts[name], room)
+            part = select_best_part(name, self._texts[name], room)
             if part is not None:
                 parts[name] = part
-            granted[name] = text_cost(parts.get(name, ""))
+            granted[name] = count_text_tokens(parts.get(name, ""))
             spare = room - granted[name]
         shown = {name: parts[name] for name in names if name in parts}
-        fitted = _fitted(self._wanted, shown, cut & set(shown))
-        return fitted if cost(self._build(fitted)) <= self._budget else None
+        fitted = _build_fitted(self._wanted, shown, cut & set(shown))
+        return fitted if count_answer_tokens(self._build(fitted)) <= self._budget else None
 
 
-def fitting_digest(digest: Digest, build: BuildDigest, budget: int) -> tuple[Digest, list[str]]:
+def fit_digest(digest: Digest, build: DigestBuilder, budget: int) -> tuple[Digest, list[str]]:
     """The digest with what has room, by turns of what is most useful; and what was left out."""
-    if cost(build(digest, [])) <= budget:
+    if count_answer_tokens(build(digest, [])) <= budget:
         return digest, []
-    kinds = _kinds(digest)
-    nothing = build(_only(digest, kinds, []), [_omitted(kinds, [])])
-    room = budget - cost(nothing)
+    kinds = _collect_kinds(digest)
+    nothing = build(_select_chosen(digest, kinds, []), [_describe_omitted(kinds, [])])
+    room = budget - count_answer_tokens(nothing)
     if room < 0:
-        raise _too_small(budget, cost(nothing))
-    kinds = _cut_to(kinds, min(max(room, SHORTEST), LONGEST))
+        raise _build_budget_error(budget, count_answer_tokens(nothing))
+    kinds = _shorten_entries(kinds, min(max(room, MIN_ITEM_CHARACTERS), MAX_ITEM_CHARACTERS))
     chosen: list[tuple[str, int]] = []
-    while added := _affordable(kinds, chosen, room):
+    while added := _select_affordable(kinds, chosen, room):
         chosen += added
-        room = budget - cost(build(_only(digest, kinds, chosen), [_omitted(kinds, chosen)]))
+        room = budget - count_answer_tokens(
+            build(_select_chosen(digest, kinds, chosen), [_describe_omitted(kinds, chosen)])
+        )
     while True:
-        kept, warnings = _only(digest, kinds, chosen), [_omitted(kinds, chosen)]
-        if not chosen or cost(build(kept, warnings)) <= budget:
+        kept, warnings = _select_chosen(digest, kinds, chosen), [_describe_omitted(kinds, chosen)]
+        if not chosen or count_answer_tokens(build(kept, warnings)) <= budget:
             return kept, warnings
         chosen.pop()
 
 
-def _affordable(
+def _select_affordable(
     kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]], room: int
 ) -> list[tuple[str, int]]:
     """What of the rest there is room for, the most useful first."""
     known, begun = set(chosen), {kind for kind, _ in chosen}
     rest = [(kind, at) for kind, found in kinds.items() for at in range(len(found))]
     added: list[tuple[str, int]] = []
-    for kind, at in sorted(rest, key=lambda entry: turn_of(entry[1])):
-        beside = _BESIDE if kind in begun else _FIRST
-        needed = token_count(json.dumps(to_json(kinds[kind][at]), ensure_ascii=False)) + beside
+    for kind, at in sorted(rest, key=lambda entry: compute_turn(entry[1])):
+        beside = _SEPARATOR_TOKENS if kind in begun else _KEY_TOKENS
+        needed = count_tokens(json.dumps(to_json(kinds[kind][at]), ensure_ascii=False)) + beside
         if (kind, at) not in known and needed <= room:
             added.append((kind, at))
             begun.add(kind)
@@ -318,28 +327,32 @@ def _affordable(
     return added
 
 
-def _cut_to(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
+def _shorten_entries(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
     """Many things that are cut tell more than a few in all their length."""
     return {
-        kind: list(found) if kind in _WHOLE else [_shorten_entry(entry, most) for entry in found]
+        kind: list(found)
+        if kind in _UNCUT_KEYS
+        else [_shorten_entry(entry, most) for entry in found]
         for kind, found in kinds.items()
     }
 
 
 def _shorten_entry(entry: Any, most: int) -> Any:
-    if isinstance(entry, Decided):
-        return replace(entry, summary=clipped(entry.summary, most))
-    return clipped(entry, most)
+    if isinstance(entry, RecentDecision):
+        return replace(entry, summary=clip_text(entry.summary, most))
+    return clip_text(entry, most)
 
 
-def _fitted(wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]) -> Fitted:
+def _build_fitted(
+    wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]
+) -> FittedFiles:
     shortened = [name for name in wanted if name in cut]
     missing = [name for name in wanted if name not in texts]
-    warnings = [_are_cut(shortened)] if shortened else []
-    return Fitted(texts, cut, [*warnings, *([_left_out(missing)] if missing else [])])
+    warnings = [_describe_cut(shortened)] if shortened else []
+    return FittedFiles(texts, cut, [*warnings, *([_describe_missing(missing)] if missing else [])])
 
 
-def _kinds(digest: Digest) -> dict[str, Sequence[Any]]:
+def _collect_kinds(digest: Digest) -> dict[str, Sequence[Any]]:
     """What a digest holds by the names on the wire, the most useful first."""
     current = digest.current_context
     return {
@@ -355,7 +368,7 @@ def _kinds(digest: Digest) -> dict[str, Sequence[Any]]:
     }
 
 
-def _only(
+def _select_chosen(
     digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]
 ) -> Digest:
     kept: dict[str, list[Any]] = {kind: [] for kind in kinds}
@@ -373,21 +386,21 @@ def _only(
     )
 
 
-def _omitted(kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> str:
+def _describe_omitted(kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> str:
     left = {k: len(found) - sum(kind == k for kind, _ in chosen) for k, found in kinds.items()}
     named = ", ".join(f"{count} {kind}" for kind, count in left.items() if count)
     return f"Left out for want of room: {named}." if named else "Long items are cut."
 
 
-def _are_cut(names: Sequence[str]) -> str:
+def _describe_cut(names: Sequence[str]) -> str:
     return f"Cut to fit maxTokens: {', '.join(names)}; read_memory_bank_file gives all of a file."
 
 
-def _left_out(names: Sequence[str]) -> str:
+def _describe_missing(names: Sequence[str]) -> str:
     return f"Left out for want of room: {', '.join(names)}."
 
 
-def _too_small(budget: int, needed: int) -> InvalidInput:
+def _build_budget_error(budget: int, needed: int) -> InvalidInput:
     return InvalidInput(
         f"`maxTokens` is {budget}; the answer without any content takes {needed} already.",
         hint="Give more, or leave it out.",

@@ -4,18 +4,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
-from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, visible
-from everkept.families.bank.bank_files import aside, decoding_warning, etag_of, read_bytes, shown
+from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, escape_name
+from everkept.families.bank.bank_files import (
+    build_decoding_warning,
+    compute_etag,
+    decode_for_display,
+    read_bytes,
+    run_in_thread_if_large,
+)
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.context_budget import BY_USE, Fitted, fitting_digest, fitting_files
-from everkept.families.bank.core_files import Digest, digest_of, limited
+from everkept.families.bank.context_budget import FILES_BY_USE, FittedFiles, fit_digest, fit_files
+from everkept.families.bank.core_files import Digest, build_digest, limit_digest
 from everkept.families.bank.model import CORE_FILES
 from everkept.tools.schema import Field
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
-CONTENT_LIMIT = 64 * 1024 * 1024  # bytes of one file
-BATCH_LIMIT = 1_000  # files in one call
+MAX_CONTENT_BYTES = 64 * 1024 * 1024  # bytes of one file
+MAX_BATCH_FILES = 1_000  # files in one call
 
 FileName = Annotated[
     str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)
@@ -36,7 +42,7 @@ class FileWrite(Value):
     )
 
 
-class Initialized(Value):
+class InitializedBank(Value):
     """`note` says how to reach the bank where the connection remembers none."""
 
     path: str
@@ -47,10 +53,10 @@ class Initialized(Value):
 
     @property
     def sentence(self) -> str:
-        return _noted(f"Memory Bank initialized at {self.path}", self.note)
+        return _append_note(f"Memory Bank initialized at {self.path}", self.note)
 
 
-class PathSet(Value):
+class SelectedPath(Value):
     path: str
     note: str | None = None
 
@@ -72,12 +78,12 @@ class BankStatus(Value):
     language: str
     last_updated: Annotated[str, Field(name="lastUpdated")] | None = None
     project_id: Annotated[str, Field(name="projectId")] | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class FileList(Value):
     files: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str:
@@ -95,19 +101,19 @@ class FileContent(Value):
     start_line: Annotated[int, Field(name="startLine")] | None = None
     end_line: Annotated[int, Field(name="endLine")] | None = None
     total_lines: Annotated[int, Field(name="totalLines")] | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str | None:
         return self.content if self.etag is None else None
 
 
-class FileWritten(Value):
+class WrittenFile(Value):
     success: bool
     message: str
     filename: str
     etag: str
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class BatchCounts(Value):
@@ -123,10 +129,10 @@ class ReadResult(Value):
     error: str | None = None
 
 
-class BatchRead(Value):
+class BatchReadResult(Value):
     results: dict[str, ReadResult]
     metadata: BatchCounts
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class WriteResult(Value):
@@ -138,10 +144,10 @@ class WriteResult(Value):
     error: str | None = None
 
 
-class BatchWritten(Value):
+class BatchWriteResult(Value):
     results: dict[str, WriteResult]
     metadata: BatchCounts
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class BundledFile(Value):
@@ -175,35 +181,36 @@ class ContextDigest(Value):
     metadata: DigestMetadata
 
 
-def checked_content(content: str, filename: str) -> str:
+def check_content(content: str, filename: str) -> str:
     """Gives it back, or says that it is too long."""
     # A character takes four bytes at most: short texts need no counting.
-    if len(content) * 4 > CONTENT_LIMIT and (size := len(content.encode())) > CONTENT_LIMIT:
+    if len(content) * 4 > MAX_CONTENT_BYTES and (size := len(content.encode())) > MAX_CONTENT_BYTES:
         raise InvalidInput(
-            f"The content of {visible(filename)} has {size:,} bytes; at most {CONTENT_LIMIT:,} are "
+            f"The content of {escape_name(filename)} has {size:,} bytes; at most "
+            f"{MAX_CONTENT_BYTES:,} are "
             "allowed.",
             hint="Split it into several files.",
             argument="content",
-            limit=CONTENT_LIMIT,
+            limit=MAX_CONTENT_BYTES,
         )
     return content
 
 
-def _noted(sentence: str, note: str | None) -> str:
+def _append_note(sentence: str, note: str | None) -> str:
     return f"{sentence}. {note}" if note else sentence
 
 
-GraphSummary = Callable[[Bank], Awaitable[str | None]]
+GraphSummarizer = Callable[[Bank], Awaitable[str | None]]
 
 
-class DigestWishes(Value):
+class DigestRequest(Value):
     most_progress: int
     most_decisions: int
     with_patterns: bool
     max_tokens: int | None
 
 
-class _Core(Value):
+class _CoreTexts(Value):
     """The core files that could be read, and a sentence about each of the others."""
 
     texts: Mapping[str, str]
@@ -215,10 +222,10 @@ class _Core(Value):
         return sum(map(len, self.texts.values()))
 
 
-async def bundle_of(
+async def build_bundle(
     bank: Bank, timestamp: str, *, with_etags: bool, max_tokens: int | None
 ) -> ContextBundle:
-    core = await _core(bank)
+    core = await _read_core(bank)
     if not core.texts:
         raise NotFound(
             "file",
@@ -227,7 +234,7 @@ async def bundle_of(
             hint="initialize_memory_bank creates those that are missing.",
         )
 
-    def build(fitted: Fitted) -> ContextBundle:
+    def build(fitted: FittedFiles) -> ContextBundle:
         etags = {name: core.etags[name] for name in fitted.texts if name not in fitted.cut}
         return ContextBundle(
             {
@@ -244,24 +251,26 @@ async def bundle_of(
         )
 
     if max_tokens is None:
-        return build(Fitted(core.texts, frozenset(), []))
-    return build(await aside(core.size, lambda: fitting_files(core.texts, build, max_tokens)))
+        return build(FittedFiles(core.texts, frozenset(), []))
+    return build(
+        await run_in_thread_if_large(core.size, lambda: fit_files(core.texts, build, max_tokens))
+    )
 
 
-async def digest_in_short(
-    bank: Bank, timestamp: str, wishes: DigestWishes, graph_summary: GraphSummary
+async def build_digest_answer(
+    bank: Bank, timestamp: str, wishes: DigestRequest, graph_summary: GraphSummarizer
 ) -> ContextDigest:
-    core = await _core(bank)
-    summary, warnings = await _summary(bank, graph_summary)
+    core = await _read_core(bank)
+    summary, warnings = await _summarize_graph(bank, graph_summary)
     whole = partial(
-        digest_of,
+        build_digest,
         core.texts,
         most_progress=wishes.most_progress,
         most_decisions=wishes.most_decisions,
         with_patterns=wishes.with_patterns,
         graph_summary=summary,
     )
-    full, more = limited(await aside(core.size, whole))
+    full, more = limit_digest(await run_in_thread_if_large(core.size, whole))
 
     def build(digest: Digest, left_out: Sequence[str]) -> ContextDigest:
         said = [*core.warnings, *warnings, *more, *left_out]
@@ -269,26 +278,26 @@ async def digest_in_short(
 
     if wishes.max_tokens is None:
         return build(full, [])
-    return build(*fitting_digest(full, build, wishes.max_tokens))
+    return build(*fit_digest(full, build, wishes.max_tokens))
 
 
-async def _core(bank: Bank) -> _Core:
-    read = await bank.files.run_all([partial(_bytes_or_error, bank, name) for name in BY_USE])
+async def _read_core(bank: Bank) -> _CoreTexts:
+    read = await bank.files.run_all([partial(_try_read, bank, name) for name in FILES_BY_USE])
     texts: dict[str, str] = {}
     etags: dict[str, str] = {}
     warnings: list[str] = []
-    for name, data in zip(BY_USE, read, strict=True):
+    for name, data in zip(FILES_BY_USE, read, strict=True):
         if isinstance(data, EverkeptError):
             missing = isinstance(data, FileNotFound)
             warnings.append(f"{name} is missing." if missing else f"{name}: {data}")
             continue
-        texts[name], etags[name] = shown(data), etag_of(data)
-        if warning := decoding_warning(name, data):
+        texts[name], etags[name] = decode_for_display(data), compute_etag(data)
+        if warning := build_decoding_warning(name, data):
             warnings.append(warning.message)
-    return _Core(texts, etags, warnings)
+    return _CoreTexts(texts, etags, warnings)
 
 
-async def _bytes_or_error(bank: Bank, name: str) -> bytes | EverkeptError:
+async def _try_read(bank: Bank, name: str) -> bytes | EverkeptError:
     try:
         _, data = await read_bytes(bank, name)
     except EverkeptError as error:
@@ -296,7 +305,9 @@ async def _bytes_or_error(bank: Bank, name: str) -> bytes | EverkeptError:
     return data
 
 
-async def _summary(bank: Bank, graph_summary: GraphSummary) -> tuple[str | None, list[str]]:
+async def _summarize_graph(
+    bank: Bank, graph_summary: GraphSummarizer
+) -> tuple[str | None, list[str]]:
     """A graph that cannot be read is no reason to say nothing about the files."""
     try:
         return await graph_summary(bank), []

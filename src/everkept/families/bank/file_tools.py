@@ -5,8 +5,8 @@ from functools import partial
 from typing import Annotated
 
 from everkept.core.files import FolderSurvey
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import (
     BankNotFound,
     EtagMismatch,
@@ -14,73 +14,73 @@ from everkept.errors import (
     FileNotFound,
     InvalidInput,
     NotFound,
-    visible,
+    escape_name,
 )
 from everkept.families.bank.bank_files import (
-    LOCK,
+    BANK_LOCK,
     as_utf8,
-    decoding_warning,
-    etag_of,
-    file_names,
-    found_name,
-    marked_encoding,
-    picked,
+    build_decoding_warning,
+    compute_etag,
+    decode_for_display,
+    detect_encoding,
+    find_name,
+    find_secret_warnings,
+    list_file_names,
     read_bytes,
-    scan_warnings,
-    shown,
+    select_lines,
     write,
     write_locked,
 )
 from everkept.families.bank.banks import (
-    NOWHERE,
+    NO_FOLDER,
     Bank,
     BankRecords,
     Banks,
-    checked_name,
-    checked_new_name,
+    check_name,
+    check_new_name,
+    find_matching,
     find_present,
-    matching,
-    reached,
-    repeated,
+    find_repeated,
+    resolve_allowed,
 )
-from everkept.families.bank.core_files import folder_warnings, prepare
+from everkept.families.bank.core_files import find_folder_warnings, prepare_core_files
 from everkept.families.bank.file_answers import (
-    BATCH_LIMIT,
+    MAX_BATCH_FILES,
     BankStatus,
     BatchCounts,
-    BatchRead,
-    BatchWritten,
+    BatchReadResult,
+    BatchWriteResult,
     ContextBundle,
     ContextDigest,
-    DigestWishes,
+    DigestRequest,
     Etag,
     FileContent,
     FileList,
     FileName,
     FileWrite,
-    FileWritten,
-    GraphSummary,
-    Initialized,
+    GraphSummarizer,
+    InitializedBank,
     MaxTokens,
-    PathSet,
     ReadResult,
+    SelectedPath,
     WithEtags,
     WriteResult,
-    bundle_of,
-    checked_content,
-    digest_in_short,
+    WrittenFile,
+    build_bundle,
+    build_digest_answer,
+    check_content,
 )
 from everkept.families.bank.mode_rules import write_rules
-from everkept.families.bank.model import CORE_FILES, StoreId, attempting
+from everkept.families.bank.model import CORE_FILES, StoreId, prefix_errors
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 
-SKIPPED = "Skipped due to previous error"
+SKIPPED_MESSAGE = "Skipped due to previous error"
 
 
 async def read_batch(
     bank: Bank, names: Sequence[str], *, with_etags: bool
-) -> tuple[dict[str, ReadResult], list[Warned] | None]:
+) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
     """A file that cannot be read has an error in its place."""
     [read] = await bank.files.run_all([partial(_read_in_turn, bank, names, with_etags)])
     return read
@@ -88,18 +88,20 @@ async def read_batch(
 
 async def _read_in_turn(
     bank: Bank, names: Sequence[str], with_etags: bool
-) -> tuple[dict[str, ReadResult], list[Warned] | None]:
-    there = await file_names(bank)
+) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
+    there = await list_file_names(bank)
     results: dict[str, ReadResult] = {}
-    warnings: list[Warned] = []
+    warnings: list[ToolWarning] = []
     for name in dict.fromkeys(names):
         try:
-            data = await _read(bank, name, there)
+            data = await _read_file(bank, name, there)
         except EverkeptError as error:
             results[name] = ReadResult("", error=str(error))
             continue
-        results[name] = ReadResult(shown(data), etag_of(data) if with_etags else None)
-        if warning := decoding_warning(name, data):
+        results[name] = ReadResult(
+            decode_for_display(data), compute_etag(data) if with_etags else None
+        )
+        if warning := build_decoding_warning(name, data):
             warnings.append(warning)
     return results, warnings or None
 
@@ -113,14 +115,14 @@ async def write_batch(
     """
     results: dict[str, WriteResult] = {}
     try:
-        async with bank.files.lock(LOCK):
-            there = set(await file_names(bank))
-            _check(files, there)
+        async with bank.files.lock(BANK_LOCK):
+            there = set(await list_file_names(bank))
+            _check_files(files, there)
             failed = False
             for file in files:
-                skipped = WriteResult(success=False, error=SKIPPED)
+                skipped = WriteResult(success=False, error=SKIPPED_MESSAGE)
                 is_skipped = failed and stop_on_error
-                result = skipped if is_skipped else await _written(bank, file, there)
+                result = skipped if is_skipped else await _write_file(bank, file, there)
                 results[file.filename] = result
                 failed = failed or not result.success
     except EverkeptError as error:
@@ -131,13 +133,13 @@ async def write_batch(
     return results
 
 
-def _check(files: Sequence[FileWrite], there: set[str]) -> None:
+def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
     try:
         for file in files:
-            checked_name(file.filename)
-            checked_content(file.content, file.filename)
-            if matching(there, file.filename) is None:
-                checked_new_name(file.filename)
+            check_name(file.filename)
+            check_content(file.content, file.filename)
+            if find_matching(there, file.filename) is None:
+                check_new_name(file.filename)
         _check_once(files)
     except EverkeptError as error:
         error.message = f"Nothing was written: {error.message}"
@@ -145,19 +147,19 @@ def _check(files: Sequence[FileWrite], there: set[str]) -> None:
 
 
 def _check_once(files: Sequence[FileWrite]) -> None:
-    if pair := repeated(file.filename for file in files):
+    if pair := find_repeated(file.filename for file in files):
         first, second = pair
         raise InvalidInput(
-            f'"{visible(first)}" and "{visible(second)}" are one file.'
+            f'"{escape_name(first)}" and "{escape_name(second)}" are one file.'
             if first != second
-            else f'"{visible(first)}" is there twice.',
+            else f'"{escape_name(first)}" is there twice.',
             hint="Give each file once.",
             argument="files",
             value=second,
         )
 
 
-async def _written(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
+async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
     name = file.filename
     try:
         written = await write_locked(bank, name, file.content, file.if_match_etag, there)
@@ -167,8 +169,8 @@ async def _written(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
     return WriteResult(success=True, etag=written.etag, filename=other)
 
 
-async def _read(bank: Bank, name: str, there: Sequence[str]) -> bytes:
-    found = await found_name(bank, name, there)
+async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> bytes:
+    found = await find_name(bank, name, there)
     if found is None:
         raise FileNotFound(name)
     try:
@@ -178,14 +180,14 @@ async def _read(bank: Bank, name: str, there: Sequence[str]) -> bytes:
 
 
 LANGUAGE = "en"
-MOST_ENTRIES = 1_000  # of progress and decisions in a digest
+MAX_DIGEST_ENTRIES = 1_000  # of progress and decisions in a digest
 
 
-class FileTools(Family):
+class FileTools(ToolFamily):
     """One bank of markdown files, and which one a session means."""
 
     def __init__(
-        self, banks: Banks, records: BankRecords, clock: Clock, graph_summary: GraphSummary
+        self, banks: Banks, records: BankRecords, clock: Clock, graph_summary: GraphSummarizer
     ) -> None:
         self._banks = banks
         self._records = records
@@ -195,63 +197,63 @@ class FileTools(Family):
     @tool(Effect.REPEATABLE)
     async def initialize_memory_bank(
         self,
-        call: Call,
+        call: ToolCall,
         path: Annotated[
             str, Field("Project folder, or ssh://user@host/path; the bank lies in it.", blank=False)
         ],
         create_mode_rules: Annotated[
             bool, Field("Also write the .mcprules-<mode> files.", name="createModeRules")
         ] = False,
-    ) -> Initialized:
+    ) -> InitializedBank:
         """Create a memory bank, or what is missing of it, and make it the active one."""
-        with attempting("Failed to initialize Memory Bank"):
-            bank = await self._banks.in_folder(await reached(self._banks, path))
-            prepared = await prepare(bank)
+        with prefix_errors("Failed to initialize Memory Bank"):
+            bank = await self._banks.open_in_folder(await resolve_allowed(self._banks, path))
+            prepared = await prepare_core_files(bank)
             rules = await write_rules(bank) if create_mode_rules else []
         note = self._banks.select(call, bank)
-        return Initialized(bank.address, prepared.created, prepared.renamed, rules, note)
+        return InitializedBank(bank.address, prepared.created, prepared.renamed, rules, note)
 
-    @tool(Effect.SELECTS)
+    @tool(Effect.SESSION_ONLY)
     async def set_memory_bank_path(
         self,
-        call: Call,
+        call: ToolCall,
         path: Annotated[str, Field("Project folder; default that of the start.", blank=False)]
         | None = None,
-    ) -> PathSet:
+    ) -> SelectedPath:
         """Make an existing memory bank the active one."""
         place = self._banks.options.place
-        address = place if path is None else await reached(self._banks, path)
-        bank = None if address is None else await self._banks.in_folder(address)
-        if bank is None or not any(name.endswith(".md") for name in await file_names(bank)):
-            error = BankNotFound(NOWHERE if bank is None else bank.address)
+        address = place if path is None else await resolve_allowed(self._banks, path)
+        bank = None if address is None else await self._banks.open_in_folder(address)
+        if bank is None or not any(name.endswith(".md") for name in await list_file_names(bank)):
+            error = BankNotFound(NO_FOLDER if bank is None else bank.address)
             error.message = "Memory Bank not found in the provided directory."
             raise error
-        return PathSet(bank.address, self._banks.select(call, bank))
+        return SelectedPath(bank.address, self._banks.select(call, bank))
 
     @tool()
     async def get_memory_bank_status(
-        self, call: Call, store_id: StoreId | None = None
+        self, call: ToolCall, store_id: StoreId | None = None
     ) -> BankStatus:
         """Show where the memory bank is and which core files it has."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         seen = await bank.files.survey(with_newest=True)
         present = find_present(seen.files, CORE_FILES)
         return BankStatus(
             bank.address,
-            _shown_names(seen),
+            _list_shown_names(seen),
             present,
             [name for name in CORE_FILES if name not in present],
             len(present) == len(CORE_FILES),
             LANGUAGE,
-            None if seen.newest is None else iso(seen.newest),
-            await self._records.project_id(bank),
-            folder_warnings(seen),
+            None if seen.newest is None else format_iso(seen.newest),
+            await self._records.find_project_id(bank),
+            find_folder_warnings(seen),
         )
 
     @tool()
     async def read_memory_bank_file(
         self,
-        call: Call,
+        call: ToolCall,
         filename: FileName,
         include_etag: Annotated[
             bool, Field("JSON with the ETag; false: the bare text.", name="includeEtag")
@@ -262,71 +264,77 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> FileContent:
         """Read a file of the memory bank."""
-        bank = await self._banks.existing(call, store_id)
-        with attempting("Error reading file", filename):
+        bank = await self._banks.require_bank(call, store_id)
+        with prefix_errors("Error reading file", filename):
             name, data = await read_bytes(bank, filename)
             part = None
             if start_line is not None or end_line is not None:
-                part = picked(name, as_utf8(data), start_line, end_line)
-        etag = etag_of(data) if include_etag else None
+                part = select_lines(name, as_utf8(data), start_line, end_line)
+        etag = compute_etag(data) if include_etag else None
         seen = data if part is None else part.data
-        warning = decoding_warning(name, data if marked_encoding(data) else seen)
+        warning = build_decoding_warning(name, data if detect_encoding(data) else seen)
         warnings = None if warning is None else [warning]
         if part is None:
-            return FileContent(shown(seen), etag, name, warnings=warnings)
-        return FileContent(shown(seen), etag, name, part.first, part.last, part.total, warnings)
+            return FileContent(decode_for_display(seen), etag, name, warnings=warnings)
+        return FileContent(
+            decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings
+        )
 
     @tool(Effect.DESTROYS)
     async def write_memory_bank_file(
         self,
-        call: Call,
+        call: ToolCall,
         filename: FileName,
         content: Annotated[str, Field("The whole new content.")],
         if_match_etag: Etag | None = None,
         store_id: StoreId | None = None,
-    ) -> FileWritten:
+    ) -> WrittenFile:
         """Create or replace a file of the memory bank."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         known = (EtagMismatch, FileNotFound)
-        with attempting("Error writing file", filename, unless=known):
-            checked_content(content, filename)
+        with prefix_errors("Error writing file", filename, unless=known):
+            check_content(content, filename)
             written = await write(bank, filename, content, if_match_etag)
-        return FileWritten(
+        return WrittenFile(
             True,
-            f"File {visible(written.name)} successfully written to Memory Bank",
+            f"File {escape_name(written.name)} successfully written to Memory Bank",
             written.name,
             written.etag,
-            await self._secrets({written.name: content}),
+            await self._find_secrets({written.name: content}),
         )
 
     @tool()
-    async def list_memory_bank_files(self, call: Call, store_id: StoreId | None = None) -> FileList:
+    async def list_memory_bank_files(
+        self, call: ToolCall, store_id: StoreId | None = None
+    ) -> FileList:
         """List what is in the memory bank's folder."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         seen = await bank.files.survey()
-        return FileList(_shown_names(seen), folder_warnings(seen))
+        return FileList(_list_shown_names(seen), find_folder_warnings(seen))
 
     @tool()
     async def get_context_bundle(
         self,
-        call: Call,
+        call: ToolCall,
         include_etags: WithEtags = True,
         max_tokens: MaxTokens | None = None,
         store_id: StoreId | None = None,
     ) -> ContextBundle:
         """Read all core files at once, cut to a token budget if one is given."""
-        bank = await self._banks.existing(call, store_id)
-        return await bundle_of(bank, self._now(), with_etags=include_etags, max_tokens=max_tokens)
+        bank = await self._banks.require_bank(call, store_id)
+        return await build_bundle(
+            bank, self._format_now(), with_etags=include_etags, max_tokens=max_tokens
+        )
 
     @tool()
     async def get_context_digest(
         self,
-        call: Call,
+        call: ToolCall,
         max_progress_entries: Annotated[
-            int, Field("Progress entries.", name="maxProgressEntries", ge=0, le=MOST_ENTRIES)
+            int, Field("Progress entries.", name="maxProgressEntries", ge=0, le=MAX_DIGEST_ENTRIES)
         ] = 10,
         max_decisions: Annotated[
-            int, Field("Decisions.", name="maxDecisions", ge=0, le=MOST_ENTRIES)
+            int, Field("Decisions.", name="maxDecisions", ge=0, le=MAX_DIGEST_ENTRIES)
         ] = 5,
         include_system_patterns: Annotated[
             bool, Field("Add the start of system-patterns.md.", name="includeSystemPatterns")
@@ -335,62 +343,64 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> ContextDigest:
         """Sum up what is open, what happened and what was decided last, newest first."""
-        bank = await self._banks.existing(call, store_id)
-        wishes = DigestWishes(
+        bank = await self._banks.require_bank(call, store_id)
+        wishes = DigestRequest(
             max_progress_entries, max_decisions, include_system_patterns, max_tokens
         )
-        return await digest_in_short(bank, self._now(), wishes, self._graph_summary)
+        return await build_digest_answer(bank, self._format_now(), wishes, self._graph_summary)
 
     @tool()
     async def batch_read_files(
         self,
-        call: Call,
-        files: Annotated[list[FileName], Field("File names.", max_items=BATCH_LIMIT)],
+        call: ToolCall,
+        files: Annotated[list[FileName], Field("File names.", max_items=MAX_BATCH_FILES)],
         include_etags: WithEtags = True,
         store_id: StoreId | None = None,
-    ) -> BatchRead:
+    ) -> BatchReadResult:
         """Read several files at once."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         if not files:
-            raise _no_files()
+            raise _build_no_files_error()
         results, warnings = await read_batch(bank, files, with_etags=include_etags)
         failed = [result.error is not None for result in results.values()]
-        return BatchRead(results, self._counts(failed), warnings)
+        return BatchReadResult(results, self._count_results(failed), warnings)
 
     @tool(Effect.DESTROYS)
     async def batch_write_files(
         self,
-        call: Call,
-        files: Annotated[list[FileWrite], Field("Files to write.", max_items=BATCH_LIMIT)],
+        call: ToolCall,
+        files: Annotated[list[FileWrite], Field("Files to write.", max_items=MAX_BATCH_FILES)],
         stop_on_error: Annotated[
             bool, Field("Skip the rest after the first failure.", name="stopOnError")
         ] = False,
         store_id: StoreId | None = None,
-    ) -> BatchWritten:
+    ) -> BatchWriteResult:
         """Write several files in their order; the answer says which were written."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         if not files:
-            raise _no_files()
+            raise _build_no_files_error()
         results = await write_batch(bank, files, stop_on_error=stop_on_error)
         failed = [not result.success for result in results.values()]
         written = {f.filename: f.content for f in files if results[f.filename].success}
-        return BatchWritten(results, self._counts(failed), await self._secrets(written))
+        return BatchWriteResult(
+            results, self._count_results(failed), await self._find_secrets(written)
+        )
 
-    async def _secrets(self, texts: Mapping[str, str]) -> list[Warned] | None:
-        return await scan_warnings(texts) if self._banks.options.mask_secrets else None
+    async def _find_secrets(self, texts: Mapping[str, str]) -> list[ToolWarning] | None:
+        return await find_secret_warnings(texts) if self._banks.options.mask_secrets else None
 
-    def _counts(self, failed: Iterable[bool]) -> BatchCounts:
+    def _count_results(self, failed: Iterable[bool]) -> BatchCounts:
         outcomes = list(failed)
         count = sum(outcomes)
-        return BatchCounts(len(outcomes), len(outcomes) - count, count, self._now())
+        return BatchCounts(len(outcomes), len(outcomes) - count, count, self._format_now())
 
-    def _now(self) -> str:
-        return iso(self._clock())
+    def _format_now(self) -> str:
+        return format_iso(self._clock())
 
 
-def _shown_names(seen: FolderSurvey) -> list[str]:
+def _list_shown_names(seen: FolderSurvey) -> list[str]:
     return sorted(name for name in (*seen.files, *seen.folders) if name[0] != ".")
 
 
-def _no_files() -> InvalidInput:
+def _build_no_files_error() -> InvalidInput:
     return InvalidInput("Files array is required", argument="files", value="[]")

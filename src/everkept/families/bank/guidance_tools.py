@@ -6,17 +6,24 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
-from everkept.core.sessions import Call
-from everkept.core.text import clipped
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.text import clip_text
+from everkept.core.times import Clock, format_iso
 from everkept.errors import EverkeptError, InvalidInput, Refused, Unavailable
-from everkept.families.bank.bank_files import with_warnings
+from everkept.families.bank.bank_files import append_warnings
 from everkept.families.bank.banks import Banks, exists
 from everkept.families.bank.core_files import migrate_names
-from everkept.families.bank.mode_rules import END, Found, asks_for_update, own_words, rules_of
+from everkept.families.bank.mode_rules import (
+    END_STEP,
+    FoundRules,
+    find_own_words,
+    is_update_command,
+    read_rules,
+)
 from everkept.families.bank.model import (
     ACTIVE,
     CORE_FILES,
+    CURRENT_NAMES,
     DECISIONS,
     DEFAULT_MODE,
     MODE_TOOLS,
@@ -24,32 +31,31 @@ from everkept.families.bank.model import (
     PATTERNS,
     PRODUCT,
     PROGRESS,
-    TODAYS_NAMES,
-    TOOLS,
+    TOOL_NAMES,
     Mode,
-    Offered,
     StoreId,
-    mode_of,
+    ToolLister,
+    get_mode,
 )
 from everkept.tools.schema import Field, to_json
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-UPDATING = (
+UPDATE_STARTED_MESSAGE = (
     "[MEMORY BANK: UPDATING] UMB mode activated. You can temporarily update Memory Bank files."
 )
-ACTIVE_AGAIN = (
+UPDATE_ENDED_MESSAGE = (
     "[MEMORY BANK: ACTIVE] UMB mode deactivated. Memory Bank updates have been completed."
 )
-INVALID = "Invalid UMB command."
-USUAL_WORDS = 'Use "Update Memory Bank" or "UMB".'
-MOST_TYPICAL = 8  # tools named in the text of an answer
-STATELESS_MODE = (
+INVALID_COMMAND_MESSAGE = "Invalid UMB command."
+COMMAND_HINT = 'Use "Update Memory Bank" or "UMB".'
+MAX_TYPICAL_TOOLS = 8  # tools named in the text of an answer
+STATELESS_MODE_NOTICE = (
     "This connection keeps no state: mode {mode} holds for this answer alone. Start the server "
     "with --mode {mode} to stay in it."
 )
-_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
-STATELESS_UPDATE = "This connection keeps no state: there is nothing to complete afterwards."
+_TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
+STATELESS_UPDATE_NOTICE = "This connection keeps no state: there is nothing to complete afterwards."
 
 
 class ModeView(Value):
@@ -65,40 +71,40 @@ class ModeView(Value):
     files_to_update: Annotated[list[str], Field(name="filesToUpdate")]
     rules_file: Annotated[str | None, Field(name="rulesFile")] = None
     note: str | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str:
-        lines = [self.message, *self._guidance(), *([self.note] if self.note else ())]
-        return with_warnings("\n".join(lines), self.warnings)
+        lines = [self.message, *self._list_guidance(), *([self.note] if self.note else ())]
+        return append_warnings("\n".join(lines), self.warnings)
 
-    def _guidance(self) -> list[str]:
-        told = ["", "What to do:", *_listed(self.instructions)]
-        typical = ", ".join(self.tools[:MOST_TYPICAL])
+    def _list_guidance(self) -> list[str]:
+        told = ["", "What to do:", *_format_list(self.instructions)]
+        typical = ", ".join(self.tools[:MAX_TYPICAL_TOOLS])
         return [*told, f"Typical tools: {typical}"] if typical else told
 
 
 class UpdateView(ModeView):
     """The same about an update of the bank, whose message says what to do."""
 
-    def _guidance(self) -> list[str]:
+    def _list_guidance(self) -> list[str]:
         return []
 
 
-class ModeTools(Family):
+class ModeTools(ToolFamily):
     """How the assistant works with the bank in this session.
 
     Only tools that are `offered` are recommended; without it, all of them.
     """
 
-    def __init__(self, banks: Banks, offered: Offered | None = None) -> None:
+    def __init__(self, banks: Banks, offered: ToolLister | None = None) -> None:
         self._banks = banks
         self._offered = offered
 
-    @tool(Effect.SELECTS)
+    @tool(Effect.SESSION_ONLY)
     async def switch_mode(
         self,
-        call: Call,
+        call: ToolCall,
         mode: Annotated[Mode, Field("To switch to; omit to query.")] | None = None,
         umb: Annotated[bool, Field("Start or end an update of the bank; goes before `mode`.")]
         | None = None,
@@ -115,7 +121,9 @@ class ModeTools(Family):
             )
         if umb is not None:
             view = await (
-                self._start(call, umb_command, store_id) if umb else self._end(call, store_id)
+                self._start_update(call, umb_command, store_id)
+                if umb
+                else self._end_update(call, store_id)
             )
             if mode in (None, view.mode):
                 return view
@@ -123,12 +131,12 @@ class ModeTools(Family):
             return replace(view, note=" ".join(filter(None, [passed_over, view.note])))
         if mode is None:
             return await self.get_current_mode(call, store_id)
-        return await self._switch(call, mode, store_id)
+        return await self._switch_mode(call, mode, store_id)
 
     @tool()
-    async def get_current_mode(self, call: Call, store_id: StoreId | None = None) -> ModeView:
+    async def get_current_mode(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
         """Show the mode, its instructions and whether there is a bank."""
-        view = await self._view(call, store_id)
+        view = await self._build_view(call, store_id)
         shown = "Yes" if view.umb_active else "No"
         return replace(
             view,
@@ -136,81 +144,94 @@ class ModeTools(Family):
             f"UMB mode active: {shown}",
         )
 
-    @tool(Effect.SELECTS)
+    @tool(Effect.SESSION_ONLY)
     async def process_umb_command(
         self,
-        call: Call,
+        call: ToolCall,
         command: Annotated[
             str, Field("E.g. UMB or Update Memory Bank.", max_length=10_000, blank=False)
         ],
         store_id: StoreId | None = None,
     ) -> ModeView:
         """Begin to update the memory bank, when the words ask for it."""
-        return await self._start(call, command, store_id)
+        return await self._start_update(call, command, store_id)
 
-    @tool(Effect.SELECTS)
-    async def complete_umb(self, call: Call, store_id: StoreId | None = None) -> ModeView:
+    @tool(Effect.SESSION_ONLY)
+    async def complete_umb(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
         """End the update of the memory bank."""
-        return await self._end(call, store_id)
+        return await self._end_update(call, store_id)
 
-    async def _switch(self, call: Call, mode: Mode, store_id: str | None) -> ModeView:
-        view = await self._view(call, store_id, mode)
+    async def _switch_mode(self, call: ToolCall, mode: Mode, store_id: str | None) -> ModeView:
+        view = await self._build_view(call, store_id, mode)
         if not call.session.stateful:
-            return replace(view, message=STATELESS_MODE.format(mode=mode))
+            return replace(view, message=STATELESS_MODE_NOTICE.format(mode=mode))
         call.session.mode = mode
         return replace(view, message=f"Successfully switched to mode {mode}.")
 
-    async def _start(self, call: Call, command: str | None, store_id: str | None) -> ModeView:
+    async def _start_update(
+        self, call: ToolCall, command: str | None, store_id: str | None
+    ) -> ModeView:
         """Without a command nothing needs to be checked: the call itself asks for it."""
-        bank = await self._banks.existing(call, store_id)
-        found = await rules_of(bank, self._mode(call))
-        if command is not None and not asks_for_update(command, found.rules.trigger):
+        bank = await self._banks.require_bank(call, store_id)
+        found = await read_rules(bank, self._get_mode(call))
+        if command is not None and not is_update_command(command, found.rules.trigger):
             raise InvalidInput(
-                f"{INVALID} {_words_that_count(found)}",
+                f"{INVALID_COMMAND_MESSAGE} {_describe_trigger(found)}",
                 argument="command",
-                value=clipped(command),
+                value=clip_text(command),
                 trigger=found.rules.trigger,
             )
         stateful = call.session.stateful
         call.session.updates_bank = stateful
-        steps = [line for line in found.rules.umb if stateful or line != END]
+        steps = [line for line in found.rules.umb if stateful or line != END_STEP]
         files = ", ".join(found.rules.files_to_update)
         return replace(
-            self._viewed(UpdateView, call, found, "ACTIVE"),
-            message="\n".join([UPDATING, f"Files to update: {files}", *_listed(steps)]),
+            self._build_mode_view(UpdateView, call, found, "ACTIVE"),
+            message="\n".join(
+                [UPDATE_STARTED_MESSAGE, f"Files to update: {files}", *_format_list(steps)]
+            ),
             instructions=steps,
-            note=None if stateful else STATELESS_UPDATE,
+            note=None if stateful else STATELESS_UPDATE_NOTICE,
         )
 
-    async def _end(self, call: Call, store_id: str | None) -> ModeView:
-        found, status = await self._found(call, store_id, self._mode(call))
+    async def _end_update(self, call: ToolCall, store_id: str | None) -> ModeView:
+        found, status = await self._find_rules(call, store_id, self._get_mode(call))
         if not call.session.updates_bank:
-            hint = f"process_umb_command begins an update. {_words_that_count(found)}"
+            hint = f"process_umb_command begins an update. {_describe_trigger(found)}"
             raise Refused(
-                "UMB mode is not active.", hint=hint if call.session.stateful else STATELESS_UPDATE
+                "UMB mode is not active.",
+                hint=hint if call.session.stateful else STATELESS_UPDATE_NOTICE,
             )
         call.session.updates_bank = False
-        return replace(self._viewed(UpdateView, call, found, status), message=ACTIVE_AGAIN)
+        return replace(
+            self._build_mode_view(UpdateView, call, found, status), message=UPDATE_ENDED_MESSAGE
+        )
 
-    async def _view(self, call: Call, store_id: str | None, mode: Mode | None = None) -> ModeView:
-        found, status = await self._found(call, store_id, mode or self._mode(call))
-        return self._viewed(ModeView, call, found, status)
+    async def _build_view(
+        self, call: ToolCall, store_id: str | None, mode: Mode | None = None
+    ) -> ModeView:
+        found, status = await self._find_rules(call, store_id, mode or self._get_mode(call))
+        return self._build_mode_view(ModeView, call, found, status)
 
-    async def _found(self, call: Call, store_id: str | None, mode: Mode) -> tuple[Found, str]:
+    async def _find_rules(
+        self, call: ToolCall, store_id: str | None, mode: Mode
+    ) -> tuple[FoundRules, str]:
         """A bank that cannot be reached is no reason to say nothing: the built-in rules count."""
         try:
-            bank = await self._banks.chosen(call, store_id)
+            bank = await self._banks.find_bank(call, store_id)
             is_there = bank is not None and await exists(bank)
         except (Refused, Unavailable) as error:
-            found = await rules_of(None, mode)
+            found = await read_rules(None, mode)
             message = f"The bank cannot be reached, so the built-in rules count. {error}"
-            warned = Warned("bank_unreachable", message)
-            return Found(found.rules, [warned, *found.warnings]), "INACTIVE"
-        return await rules_of(bank, mode), "ACTIVE" if is_there else "INACTIVE"
+            warned = ToolWarning("bank_unreachable", message)
+            return FoundRules(found.rules, [warned, *found.warnings]), "INACTIVE"
+        return await read_rules(bank, mode), "ACTIVE" if is_there else "INACTIVE"
 
-    def _viewed(self, kind: type[ModeView], call: Call, found: Found, status: str) -> ModeView:
-        rules, offered = found.rules, self._names()
-        general = rules.general if rules.source else _possible(rules.general, offered)
+    def _build_mode_view(
+        self, kind: type[ModeView], call: ToolCall, found: FoundRules, status: str
+    ) -> ModeView:
+        rules, offered = found.rules, self._list_tool_names()
+        general = rules.general if rules.source else _select_possible(rules.general, offered)
         return kind(
             message="",
             mode=rules.mode,
@@ -224,34 +245,38 @@ class ModeTools(Family):
             warnings=found.warnings or None,
         )
 
-    def _names(self) -> frozenset[str]:
+    def _list_tool_names(self) -> frozenset[str]:
         if self._offered is None:
-            return TOOLS
+            return TOOL_NAMES
         return frozenset(item.name for item in self._offered())
 
-    def _mode(self, call: Call) -> Mode:
-        return mode_of(call.session.mode, self._banks.options)
+    def _get_mode(self, call: ToolCall) -> Mode:
+        return get_mode(call.session.mode, self._banks.options)
 
 
-def _possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
+def _select_possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
     """Without those that name a tool of the bank which is not offered."""
-    return [line for line in lines if not TOOLS.intersection(_NAME.findall(line)) - offered]
+    return [
+        line for line in lines if not TOOL_NAMES.intersection(_TOOL_NAME.findall(line)) - offered
+    ]
 
 
-def _words_that_count(found: Found) -> str:
+def _describe_trigger(found: FoundRules) -> str:
     """Those that ask for an update here."""
-    own = own_words(found.rules.trigger)
-    return USUAL_WORDS if own is None else f"{found.rules.source} has words of its own: {own}"
+    own = find_own_words(found.rules.trigger)
+    return COMMAND_HINT if own is None else f"{found.rules.source} has words of its own: {own}"
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
+def _format_list(lines: Sequence[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
-OURS = "EVERKEPT_"  # beginning of the variables whose names may be told; values never are
+VARIABLE_PREFIX = (
+    "EVERKEPT_"  # beginning of the variables whose names may be told; values never are
+)
 
 
-class Surroundings(Value):
+class RuntimeInfo(Value):
     """Where the program runs; `variables` are names of what is set in its environment."""
 
     folder: str  # the working folder, which need not be the one the program was started in
@@ -292,7 +317,7 @@ class SystemFacts(Value):
     env: list[str] | None = None
 
 
-class Diagnosis(Value):
+class BankDiagnosis(Value):
     timestamp: str
     memory_bank: Annotated[BankFacts, Field(name="memoryBank")]
     mode: ModeFacts
@@ -304,15 +329,15 @@ class Diagnosis(Value):
         return f"MCP configuration:\n{shown}"
 
 
-class Renamed(Value):
+class RenamedFile(Value):
     old: Annotated[str, Field(name="from")]
     new: Annotated[str, Field(name="to")]
     reason: str | None = None
 
 
 class NamingMigration(Value):
-    migrated: list[Renamed]
-    skipped: list[Renamed]
+    migrated: list[RenamedFile]
+    skipped: list[RenamedFile]
 
     @property
     def sentence(self) -> str:
@@ -322,11 +347,11 @@ class NamingMigration(Value):
         return said
 
 
-class CareTools(Family):
+class CareTools(ToolFamily):
     """A guide, a diagnosis without secrets, and the migration of old names."""
 
     def __init__(
-        self, banks: Banks, clock: Clock, offered: Offered, surroundings: Surroundings
+        self, banks: Banks, clock: Clock, offered: ToolLister, surroundings: RuntimeInfo
     ) -> None:
         self._banks = banks
         self._clock = clock
@@ -336,41 +361,43 @@ class CareTools(Family):
     @tool()
     async def get_instructions(self) -> Guide:
         """Explain how to work with the memory bank. Needs none."""
-        return Guide(instructions((item.name, item.description) for item in self._offered()))
+        return Guide(render_instructions((item.name, item.description) for item in self._offered()))
 
     @tool()
     async def debug_mcp_config(
         self,
-        call: Call,
+        call: ToolCall,
         verbose: Annotated[bool, Field("With the names of the settings' variables.")] = False,
-    ) -> Diagnosis:
+    ) -> BankDiagnosis:
         """Show which memory bank, mode and system this server works with."""
-        found = await self._bank_facts(call)
+        found = await self._collect_bank_facts(call)
         mode = ModeFacts(
-            mode_of(call.session.mode, self._banks.options),
+            get_mode(call.session.mode, self._banks.options),
             call.session.updates_bank,
             "ACTIVE" if found.status == "found" else "INACTIVE",
         )
-        return Diagnosis(iso(self._clock()), found, mode, self._system_facts(verbose=verbose))
+        return BankDiagnosis(
+            format_iso(self._clock()), found, mode, self._collect_system_facts(verbose=verbose)
+        )
 
     @tool(Effect.DESTROYS)
     async def migrate_file_naming(
-        self, call: Call, store_id: StoreId | None = None
+        self, call: ToolCall, store_id: StoreId | None = None
     ) -> NamingMigration:
         """Rename core files with camelCase names, as in activeContext.md, to active-context.md."""
-        migrated = await migrate_names(await self._banks.existing(call, store_id))
+        migrated = await migrate_names(await self._banks.require_bank(call, store_id))
         return NamingMigration(
-            [Renamed(old, TODAYS_NAMES[old]) for old in migrated.renamed],
+            [RenamedFile(old, CURRENT_NAMES[old]) for old in migrated.renamed],
             [
-                Renamed(old, TODAYS_NAMES[old], f"{TODAYS_NAMES[old]} exists")
+                RenamedFile(old, CURRENT_NAMES[old], f"{CURRENT_NAMES[old]} exists")
                 for old in migrated.skipped
             ],
         )
 
-    async def _bank_facts(self, call: Call) -> BankFacts:
+    async def _collect_bank_facts(self, call: ToolCall) -> BankFacts:
         folder = self._banks.options.folder
         try:
-            bank = await self._banks.chosen(call)
+            bank = await self._banks.find_bank(call)
             if bank is None:
                 return BankFacts(None, None, "en", folder, "not chosen")
             status = "found" if await exists(bank) else "missing"
@@ -379,10 +406,10 @@ class CareTools(Family):
             meant = call.session.bank or self._banks.options.place
             return BankFacts(meant, None, "en", folder, "unavailable", str(error))
 
-    def _system_facts(self, *, verbose: bool) -> SystemFacts:
+    def _collect_system_facts(self, *, verbose: bool) -> SystemFacts:
         import platform
 
-        names = [name for name in self._surroundings.variables if name.startswith(OURS)]
+        names = [name for name in self._surroundings.variables if name.startswith(VARIABLE_PREFIX)]
         return SystemFacts(
             sys.platform,
             platform.release(),
@@ -394,7 +421,7 @@ class CareTools(Family):
         )
 
 
-PURPOSES: Mapping[str, str] = {
+FILE_PURPOSES: Mapping[str, str] = {
     PRODUCT: "what the project is for, its parts and technologies",
     ACTIVE: "what is being worked on: tasks, known issues, next steps, session notes",
     PROGRESS: "what was done, newest first",
@@ -440,7 +467,7 @@ _WORKFLOW: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = {
 }
 
 
-def instructions(tools: Iterable[tuple[str, str]]) -> str:
+def render_instructions(tools: Iterable[tuple[str, str]]) -> str:
     """In markdown, for these tools, each with its description; nothing else is mentioned."""
     offered = dict(tools)
     return "\n".join(
@@ -449,27 +476,30 @@ def instructions(tools: Iterable[tuple[str, str]]) -> str:
             "",
             "A folder of markdown files that people and assistants share. The files are the"
             " truth: they may be edited by hand at any time, and are read anew each time.",
-            *_workflow(offered),
+            *_render_workflow(offered),
             "",
             "## Core files",
             "",
-            *(f"- `{name}`: {PURPOSES[name]}" for name in CORE_FILES),
+            *(f"- `{name}`: {FILE_PURPOSES[name]}" for name in CORE_FILES),
             "",
             "## Modes",
             "",
-            *(f"- `{mode}`: {MODE_PURPOSES[mode]}{_default(mode)}" for mode in MODES),
+            *(f"- `{mode}`: {MODE_PURPOSES[mode]}{_format_default(mode)}" for mode in MODES),
             "",
             "## Tools",
             "",
             "| Tool | What it does |",
             "|---|---|",
-            *(f"| `{name}` | {_cell(description)} |" for name, description in offered.items()),
+            *(
+                f"| `{name}` | {_format_cell(description)} |"
+                for name, description in offered.items()
+            ),
             "",
         ]
     )
 
 
-def _workflow(offered: Mapping[str, str]) -> list[str]:
+def _render_workflow(offered: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     for moment, steps in _WORKFLOW.items():
         told: list[str] = []
@@ -482,10 +512,10 @@ def _workflow(offered: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _default(mode: Mode) -> str:
+def _format_default(mode: Mode) -> str:
     return " (the default)" if mode == DEFAULT_MODE else ""
 
 
-def _cell(description: str) -> str:
+def _format_cell(description: str) -> str:
     first, _, _ = description.partition("\n")
     return first.replace("|", "\\|")

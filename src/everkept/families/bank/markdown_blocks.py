@@ -15,13 +15,15 @@ ITEM = re.compile(r"( {0,3})([-*+]|\d{1,9}[.)])([ \t]+|$)")
 # with a line feed are searched for at the speed of one.
 _UNUSUAL = ("\r", BOM, "```", "~~~", "<!--")
 _UNUSUAL_LINE = re.compile(r"\n(?:[ \t]+#| {0,3}(?:=+|-+)[ \t]*(?:\n|\Z))")
-_MARKED = re.compile(r"\n(#[^\n]*)")
-_YAML = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
-_DEEPEST_HEADING = 6
-_BEGINNINGS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have another character
+_HASH_LINE = re.compile(r"\n(#[^\n]*)")
+_YAML_LINE = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
+_MAX_HEADING_LEVEL = 6
+_BLOCK_FIRST_CHARACTERS = frozenset(
+    "#=-`~<*_+0123456789"
+)  # of a block; most lines have another character
 
 
-class Item(Value):
+class MarkdownItem(Value):
     """An item of a list: its lines, and its text without the marker and the indentation.
 
     Lines right below that are not indented are read with it (`said`, to before `reach`), but they
@@ -34,32 +36,32 @@ class Item(Value):
     reach: int
     said: str
 
-    def moved(self, by: int) -> "Item":
-        return Item(self.first + by, self.end + by, self.text, self.reach + by, self.said)
+    def shift(self, by: int) -> "MarkdownItem":
+        return MarkdownItem(self.first + by, self.end + by, self.text, self.reach + by, self.said)
 
 
-class Heading(Value):
+class MarkdownHeading(Value):
     title: str
     level: int
     line: int
     first: int
 
 
-class Outline(Value):
+class MarkdownOutline(Value):
     """What a text is made of: its headings, items, and rules, and where other blocks begin.
 
     `open_from` is the line of a fence or comment that is never closed, `closing` what would do it.
     """
 
-    headings: list[Heading]
-    items: list[Item]
+    headings: list[MarkdownHeading]
+    items: list[MarkdownItem]
     rules: list[int]
     blocks: list[int]
     open_from: int | None
     closing: str | None
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """With their ends; only line feeds and carriage returns end a line."""
     return list(StringIO(text, newline=""))
 
@@ -73,16 +75,16 @@ class _OpenItem(Value, frozen=False):
 
     def add(self, at: int, line: str) -> None:
         self.texts += [""] * (at - self.first - len(self.texts))
-        self.texts.append(dedented(line, self.inner).rstrip())
+        self.texts.append(dedent(line, self.inner).rstrip())
         self.end = at + 1
 
-    def closed(self) -> Item:
+    def close(self) -> MarkdownItem:
         text = "\n".join(self.texts).strip()
         said = "\n".join([text, *self.lazy]) if self.lazy else text
-        return Item(self.first, self.end, text, self.end + len(self.lazy), said)
+        return MarkdownItem(self.first, self.end, text, self.end + len(self.lazy), said)
 
 
-class _Reader:
+class _BlockReader:
     """Reads line after line, knowing in which block it is.
 
     With `mending`, a heading below the title of the file ends a fence or comment.
@@ -90,8 +92,8 @@ class _Reader:
 
     def __init__(self, mending: bool) -> None:
         self._mending = mending
-        self.headings: list[Heading] = []
-        self.items: list[Item] = []
+        self.headings: list[MarkdownHeading] = []
+        self.items: list[MarkdownItem] = []
         self.rules: list[int] = []
         self.blocks: list[int] = []
         self.fence: str | None = None
@@ -105,14 +107,14 @@ class _Reader:
 
     def read(self, at: int, raw: str) -> None:
         line = raw.rstrip("\r\n")
-        if self._is_hidden and not (self._mending and _ends_open_block(line)):
-            self._hidden(line)
+        if self._is_hidden and not (self._mending and _is_block_end(line)):
+            self._read_hidden(line)
             return
         if self._is_hidden:
             self._note_open()
             self.fence, self.in_comment = None, False
         if line.strip():
-            self._visible(at, line)
+            self._read_visible(at, line)
             self._after_blank = False
         else:
             if self._item is not None and self._item.lazy:
@@ -121,7 +123,7 @@ class _Reader:
 
     def finish(self) -> None:
         if self._item is not None:
-            self.items.append(self._item.closed())
+            self.items.append(self._item.close())
             self._item = None
 
     def end(self) -> None:
@@ -136,19 +138,19 @@ class _Reader:
     def _note_open(self) -> None:
         self.open_from = self._opened if self.open_from is None else self.open_from
 
-    def _hidden(self, line: str) -> None:
+    def _read_hidden(self, line: str) -> None:
         if self.in_comment:
             self.in_comment = "-->" not in line
         elif (bare := line.strip()) and self.fence is not None:
             closes = set(bare) == {self.fence[0]} and len(bare) >= len(self.fence)
-            if closes and indentation_of(line) < 4:
+            if closes and count_indentation(line) < 4:
                 self.fence = None
 
-    def _visible(self, at: int, line: str) -> None:
-        item, indentation = self._item, indentation_of(line)
+    def _read_visible(self, at: int, line: str) -> None:
+        item, indentation = self._item, count_indentation(line)
         if item is not None and not item.lazy and indentation >= item.inner:
             item.add(at, line)
-        elif self._begins_block(at, line):
+        elif self._read_block_start(at, line):
             self._paragraph, self._in_text = None, False
         elif item is not None and (item.lazy or not self._after_blank):
             item.lazy.append(line.strip())
@@ -165,21 +167,21 @@ class _Reader:
         elif indentation < 4 and not line.lstrip().startswith(">"):
             self._paragraph = [line.strip()]
 
-    def _begins_block(self, at: int, line: str) -> bool:
+    def _read_block_start(self, at: int, line: str) -> bool:
         first = line.lstrip(" ")[0]
-        if first not in _BEGINNINGS:
+        if first not in _BLOCK_FIRST_CHARACTERS:
             return False
         if first in "=-" and self._paragraph is not None and (found := _UNDERLINE.match(line)):
             begun = at - len(self._paragraph)
             level = 1 if first == "=" else 2
             self._add_heading(" ".join(self._paragraph), level, begun, at + 1)
-        elif first == "#" and (marked := _marked_heading(line)):
+        elif first == "#" and (marked := _parse_heading(line)):
             title, level = marked
             self._add_heading(title, level, at, at + 1)
         elif first in "`~" and (found := _FENCE.match(line)):
             self._open(at)
             self.fence = found[1]
-        elif line.lstrip(" ").startswith("<!--") and indentation_of(line) < 4:
+        elif line.lstrip(" ").startswith("<!--") and count_indentation(line) < 4:
             self._open(at)
             self.in_comment = "-->" not in line
         elif RULE.match(line):
@@ -202,22 +204,22 @@ class _Reader:
 
     def _add_heading(self, title: str, level: int, line: int, first: int) -> None:
         self.finish()
-        self.headings.append(Heading(title.strip(), level, line, first))
+        self.headings.append(MarkdownHeading(title.strip(), level, line, first))
 
 
-def _ends_open_block(line: str) -> bool:
+def _is_block_end(line: str) -> bool:
     """A comment in code begins with one `#` more often than with two."""
-    found = _marked_heading(line)
+    found = _parse_heading(line)
     return found is not None and found[1] > 1 and bool(found[0])
 
 
-def may_be_mark(line: str) -> bool:
+def can_be_mark(line: str) -> bool:
     """Whether it makes a heading or a rule in some surroundings."""
     bare = line.rstrip("\r\n")
-    return bool(_UNDERLINE.match(bare) or RULE.match(bare) or _marked_heading(bare))
+    return bool(_UNDERLINE.match(bare) or RULE.match(bare) or _parse_heading(bare))
 
 
-def _marked_heading(line: str) -> tuple[str, int] | None:
+def _parse_heading(line: str) -> tuple[str, int] | None:
     """The title and the level of a heading with `#`, which may close it too.
 
     A pattern would try every blank of a long line as the one before the closing marks.
@@ -225,7 +227,7 @@ def _marked_heading(line: str) -> tuple[str, int] | None:
     bare = line.lstrip(" ")
     text = bare.lstrip("#")
     level = len(bare) - len(text)
-    if len(line) - len(bare) > 3 or not 1 <= level <= _DEEPEST_HEADING:
+    if len(line) - len(bare) > 3 or not 1 <= level <= _MAX_HEADING_LEVEL:
         return None
     if text and text[0] not in " \t":
         return None
@@ -235,40 +237,42 @@ def _marked_heading(line: str) -> tuple[str, int] | None:
     return (unclosed.rstrip(" \t") if is_closed else title), level
 
 
-def headings_of(text: str) -> list[Heading]:
+def find_headings(text: str) -> list[MarkdownHeading]:
     """Those of a whole text, as `outline` finds them in its lines."""
     led = f"\n{text}"
     if any(mark in text for mark in _UNUSUAL) or _UNUSUAL_LINE.search(led):
-        return outline(lines_of(text), whole=True).headings
-    found: list[Heading] = []
+        return parse_outline(split_lines(text), whole=True).headings
+    found: list[MarkdownHeading] = []
     line = passed = 0
-    for marked in _MARKED.finditer(led):
+    for marked in _HASH_LINE.finditer(led):
         line += led.count("\n", passed, marked.start())
         passed = marked.start()
-        if heading := _marked_heading(marked[1]):
+        if heading := _parse_heading(marked[1]):
             title, level = heading
-            found.append(Heading(title.strip(), level, line, line + 1))
+            found.append(MarkdownHeading(title.strip(), level, line, line + 1))
     return found
 
 
-def outline(lines: Sequence[str], *, whole: bool = False, strict: bool = False) -> Outline:
+def parse_outline(
+    lines: Sequence[str], *, whole: bool = False, strict: bool = False
+) -> MarkdownOutline:
     """Of a part of a text, or of a whole one, which may begin with front matter.
 
     `strict` takes what is open as it would be shown: to the end.
     """
-    found = _read(lines, whole, mending=False)
+    found = _parse_lines(lines, whole, mending=False)
     if strict or found.closing is None:
         return found
-    return replace(_read(lines, whole, mending=True), closing=found.closing)
+    return replace(_parse_lines(lines, whole, mending=True), closing=found.closing)
 
 
-def _read(lines: Sequence[str], whole: bool, mending: bool) -> Outline:
-    reader = _Reader(mending)
-    start = _front_matter(lines) if whole else 0
+def _parse_lines(lines: Sequence[str], whole: bool, mending: bool) -> MarkdownOutline:
+    reader = _BlockReader(mending)
+    start = _count_front_matter(lines) if whole else 0
     for at in range(start, len(lines)):
         reader.read(at, lines[at].removeprefix(BOM) if at == 0 else lines[at])
     reader.end()
-    return Outline(
+    return MarkdownOutline(
         reader.headings,
         reader.items,
         reader.rules,
@@ -278,7 +282,7 @@ def _read(lines: Sequence[str], whole: bool, mending: bool) -> Outline:
     )
 
 
-def _front_matter(lines: Sequence[str]) -> int:
+def _count_front_matter(lines: Sequence[str]) -> int:
     """How many lines it has; a rule at the beginning is none, as what follows it tells."""
     if len(lines) < 2 or lines[0].removeprefix(BOM).rstrip() != "---" or not lines[1].strip():
         return 0
@@ -286,20 +290,20 @@ def _front_matter(lines: Sequence[str]) -> int:
     for at in range(1, len(lines)):
         if lines[at].rstrip() in ("---", "..."):
             return at + 1 if has_key else 0
-        found = _YAML.match(lines[at])
+        found = _YAML_LINE.match(lines[at])
         if found is None:
             return 0
         has_key |= found[1] is not None
     return 0
 
 
-def indentation_of(line: str) -> int:
+def count_indentation(line: str) -> int:
     if line[:1] not in (" ", "\t"):
         return 0
     expanded = line.expandtabs(4)
     return len(expanded) - len(expanded.lstrip(" "))
 
 
-def dedented(line: str, indentation: int) -> str:
+def dedent(line: str, indentation: int) -> str:
     """The line without so many of the blanks that it begins with."""
     return line.expandtabs(4)[indentation:] if "\t" in line[:indentation] else line[indentation:]

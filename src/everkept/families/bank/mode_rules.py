@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from everkept.core.text import clipped
+from everkept.core.text import clip_text
 from everkept.errors import NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.model import (
@@ -22,16 +22,16 @@ from everkept.families.bank.model import (
     PROGRESS,
     Mode,
 )
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-LONGEST_PATTERN = 200  # characters
-LONGEST_COMMAND = 120  # characters that a pattern of a rule file gets to see
+MAX_PATTERN_CHARACTERS = 200  # characters
+MAX_COMMAND_CHARACTERS = 120  # characters that a pattern of a rule file gets to see
 
-DEFAULT = r"\b(umb|update\s+memory\s+bank)\b"
-_DEFAULT = re.compile(DEFAULT, re.IGNORECASE)
+DEFAULT_TRIGGER = r"\b(umb|update\s+memory\s+bank)\b"
+_DEFAULT_PATTERN = re.compile(DEFAULT_TRIGGER, re.IGNORECASE)
 # One part of a pattern. Whatever else a pattern may hold could take for ever.
-_PART = re.compile(
+_PATTERN_PART = re.compile(
     r"""(?P<open>\((?:\?:)?)
     | (?P<close>\))
     | (?P<or>\|)
@@ -49,42 +49,42 @@ class BadTrigger(ValueError):
     """A pattern that cannot be used; its text says why."""
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_trigger(pattern: str) -> re.Pattern[str]:
     """Raises BadTrigger.
 
     In YAML's double quotes \\b is a backspace, so one is read as the boundary that was meant.
     """
-    if len(pattern) > LONGEST_PATTERN:
-        raise BadTrigger(f"the trigger is longer than {LONGEST_PATTERN} characters")
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise BadTrigger(f"the trigger is longer than {MAX_PATTERN_CHARACTERS} characters")
     pattern = pattern.replace("\b", r"\b").removeprefix("(?i)")
     if _DOUBLE_BLANKS.search(pattern):
         raise BadTrigger("the trigger has blanks beside blanks")
-    reader = _Reader()
+    reader = _PatternReader()
     at = 0
     while at < len(pattern):
-        found = _PART.match(pattern, at)
+        found = _PATTERN_PART.match(pattern, at)
         if found is None:
-            raise _not_simple(pattern[at : at + 2])
+            raise _build_trigger_error(pattern[at : at + 2])
         reader.read(str(found.lastgroup), found.group())
         at = found.end()
     reader.end()
     return re.compile(pattern, re.IGNORECASE)
 
 
-def asks_for_update(command: str, trigger: str | None) -> bool:
+def is_update_command(command: str, trigger: str | None) -> bool:
     """Whether the words are those of the trigger, or of the built-in one; raises BadTrigger."""
     line = " ".join(command.split())
     if trigger is None:
-        return bool(_DEFAULT.search(line))
-    return bool(compiled(trigger).search(line[:LONGEST_COMMAND]))
+        return bool(_DEFAULT_PATTERN.search(line))
+    return bool(compile_trigger(trigger).search(line[:MAX_COMMAND_CHARACTERS]))
 
 
-def own_words(trigger: str | None) -> str | None:
+def find_own_words(trigger: str | None) -> str | None:
     """The pattern of a project as people write it; None where the usual words count."""
-    return None if trigger in (None, DEFAULT) else trigger.replace("\b", r"\b")
+    return None if trigger in (None, DEFAULT_TRIGGER) else trigger.replace("\b", r"\b")
 
 
-class _Reader(Value, frozen=False):
+class _PatternReader(Value, frozen=False):
     """Follows a pattern: words on all its ways, and no more than one place where it chooses."""
 
     has_words: bool = False  # on the way that is being read
@@ -95,7 +95,7 @@ class _Reader(Value, frozen=False):
     def read(self, kind: str, part: str) -> None:
         if kind == "open":
             if self.in_group:
-                raise _not_simple(part)
+                raise _build_trigger_error(part)
             self.in_group, self.groups, self.has_words = True, self.groups + 1, False
         elif kind == "close":
             if not self.in_group:
@@ -125,14 +125,14 @@ class _Reader(Value, frozen=False):
             raise BadTrigger("the trigger would be met without any word")
 
 
-def _not_simple(part: str) -> BadTrigger:
+def _build_trigger_error(part: str) -> BadTrigger:
     return BadTrigger(
         f"the trigger holds `{part}`, and only words, \\b, ^, $, \\s+ and one (choice|of|words) "
         "are understood"
     )
 
 
-class Rules(Value):
+class ModeRules(Value):
     """What an assistant does in one mode; `source` is the file they were read from."""
 
     mode: Mode
@@ -140,28 +140,28 @@ class Rules(Value):
     umb: tuple[str, ...]
     files_to_read: tuple[str, ...]
     files_to_update: tuple[str, ...]
-    trigger: str | None = DEFAULT
+    trigger: str | None = DEFAULT_TRIGGER
     source: str | None = None
 
-    def without_trigger(self) -> "Rules":
+    def drop_trigger(self) -> "ModeRules":
         return replace(self, trigger=None)
 
 
-_FIRST = "Begin with get_context_digest, so that earlier work is known."
-END = "End with complete_umb."
-_UMB = (
+_FIRST_STEP = "Begin with get_context_digest, so that earlier work is known."
+END_STEP = "End with complete_umb."
+_UPDATE_STEPS = (
     "Look back over this conversation for what a later session has to know.",
     "Bring the files to update up to date with it; leave what others wrote as it is.",
-    END,
+    END_STEP,
 )
 
 
-def _built_in(mode: Mode, general: tuple[str, ...], updates: tuple[str, ...]) -> Rules:
-    return Rules(mode, (_FIRST, *general), _UMB, CORE_FILES, updates)
+def _build_built_in(mode: Mode, general: tuple[str, ...], updates: tuple[str, ...]) -> ModeRules:
+    return ModeRules(mode, (_FIRST_STEP, *general), _UPDATE_STEPS, CORE_FILES, updates)
 
 
-RULES: Mapping[Mode, Rules] = {
-    "architect": _built_in(
+BUILT_IN_RULES: Mapping[Mode, ModeRules] = {
+    "architect": _build_built_in(
         "architect",
         (
             "Design before code: weigh alternatives, and name what each one costs.",
@@ -171,7 +171,7 @@ RULES: Mapping[Mode, Rules] = {
         ),
         (DECISIONS, PATTERNS, PRODUCT, ACTIVE),
     ),
-    "ask": _built_in(
+    "ask": _build_built_in(
         "ask",
         (
             "Answer from what is recorded: search_memory_bank first, then the files it names.",
@@ -180,7 +180,7 @@ RULES: Mapping[Mode, Rules] = {
         ),
         (ACTIVE,),
     ),
-    "code": _built_in(
+    "code": _build_built_in(
         "code",
         (
             "Follow the recorded patterns and decisions; ask before going against one.",
@@ -189,7 +189,7 @@ RULES: Mapping[Mode, Rules] = {
         ),
         (PROGRESS, ACTIVE, PATTERNS),
     ),
-    "debug": _built_in(
+    "debug": _build_built_in(
         "debug",
         (
             "Look for earlier trouble of the same kind with graph_search and search_memory_bank.",
@@ -198,7 +198,7 @@ RULES: Mapping[Mode, Rules] = {
         ),
         (ACTIVE, PROGRESS, DECISIONS),
     ),
-    "test": _built_in(
+    "test": _build_built_in(
         "test",
         (
             "Check what was built against what was decided.",
@@ -210,7 +210,7 @@ RULES: Mapping[Mode, Rules] = {
 }
 
 
-DEEPEST = 64  # levels
+MAX_YAML_DEPTH = 64  # levels
 _BRACKET = re.compile(r"[\[\]{}]")
 _NULL = re.compile(r"(?:~|null|Null|NULL|)$")
 
@@ -219,14 +219,14 @@ class BadYaml(ValueError):
     """What is no such YAML; its text says why."""
 
 
-def parsed(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """Every scalar is a text or None. Raises BadYaml.
 
     References would make gigabytes out of a few lines, and merging them takes as long.
     """
     # The reader looks far ahead for the end of a bracket, before it tells of the beginning.
-    if _depth(text) > DEEPEST:
-        raise BadYaml(f"its brackets are nested more than {DEEPEST} levels deep")
+    if _compute_depth(text) > MAX_YAML_DEPTH:
+        raise BadYaml(f"its brackets are nested more than {MAX_YAML_DEPTH} levels deep")
     import yaml  # only those who have rule files pay for it
 
     class Loader(yaml.BaseLoader):
@@ -235,8 +235,8 @@ def parsed(text: str) -> Any:
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             if cast(Any, self).peek_event().anchor is not None:  # of either kind
                 raise BadYaml("it uses anchors (&) or references (*), which are not read")
-            if self.depth == DEEPEST:
-                raise BadYaml(f"it is nested more than {DEEPEST} levels deep")
+            if self.depth == MAX_YAML_DEPTH:
+                raise BadYaml(f"it is nested more than {MAX_YAML_DEPTH} levels deep")
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
@@ -257,7 +257,7 @@ def parsed(text: str) -> Any:
         raise BadYaml(" ".join(str(error).split())) from None
 
 
-def _depth(text: str) -> int:
+def _compute_depth(text: str) -> int:
     """How deep brackets are nested, those in texts counted too."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(text):
@@ -266,37 +266,37 @@ def _depth(text: str) -> int:
     return deepest
 
 
-LONGEST_FILE = 64 * 1024  # bytes
-_MOST_LINES = 200
-_LONGEST_LINE = 5_000  # characters
+MAX_FILE_BYTES = 64 * 1024  # bytes
+_MAX_LINES = 200
+_MAX_LINE_CHARACTERS = 5_000  # characters
 
 
-class Found(Value):
+class FoundRules(Value):
     """The rules of a mode, and what was wrong with files that were passed over."""
 
-    rules: Rules
-    warnings: list[Warned]
+    rules: ModeRules
+    warnings: list[ToolWarning]
 
 
-class _Unusable(ValueError):
+class _UnusableRules(ValueError):
     """A rule file that is no such thing; its text says why."""
 
 
-async def rules_of(bank: Bank | None, mode: Mode) -> Found:
+async def read_rules(bank: Bank | None, mode: Mode) -> FoundRules:
     """The project's own in either name, else the built-in ones; a broken file is passed over."""
-    warnings: list[Warned] = []
-    for name in file_names(mode) if bank else ():
+    warnings: list[ToolWarning] = []
+    for name in build_file_names(mode) if bank else ():
         try:
-            rules = await _read(cast(Bank, bank), name, mode)
-        except _Unusable as error:
-            warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}."))
+            rules = await _read_file(cast(Bank, bank), name, mode)
+        except _UnusableRules as error:
+            warnings.append(ToolWarning("rules_ignored", f"{name} is ignored: {error}."))
             continue
         except (Refused, Unavailable) as error:
-            warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}"))
+            warnings.append(ToolWarning("rules_ignored", f"{name} is ignored: {error}"))
             continue
         if rules is not None:
-            return Found(*_with_usable_trigger(rules, warnings))
-    return Found(RULES[mode], warnings)
+            return FoundRules(*_with_usable_trigger(rules, warnings))
+    return FoundRules(BUILT_IN_RULES[mode], warnings)
 
 
 async def write_rules(bank: Bank) -> list[str]:
@@ -306,20 +306,20 @@ async def write_rules(bank: Bank) -> list[str]:
     """
     written: list[str] = []
     for mode in MODES:
-        name, legacy = file_names(mode)
-        if await bank.home.info(name) or await bank.home.info(legacy):
+        name, legacy = build_file_names(mode)
+        if await bank.home.read_info(name) or await bank.home.read_info(legacy):
             continue
-        await bank.home.write(name, rendered(RULES[mode]).encode("utf-8"))
+        await bank.home.write(name, render_rules(BUILT_IN_RULES[mode]).encode("utf-8"))
         written.append(name)
     return written
 
 
-def file_names(mode: Mode) -> tuple[str, str]:
+def build_file_names(mode: Mode) -> tuple[str, str]:
     """As they are written, and as they were before."""
     return f".mcprules-{mode}", f".clinerules-{mode}"
 
 
-def rendered(rules: Rules) -> str:
+def render_rules(rules: ModeRules) -> str:
     """As YAML. Texts are quoted as in JSON, the pattern as YAML takes it literally."""
     trigger = (rules.trigger or "").replace("'", "''")
     return "\n".join(
@@ -327,135 +327,146 @@ def rendered(rules: Rules) -> str:
             f"mode: {rules.mode}",
             "instructions:",
             "  general:",
-            *_yaml_list(rules.general, 4),
+            *_format_yaml_list(rules.general, 4),
             "  umb:",
             f"    trigger: '{trigger}'",
             "    instructions:",
-            *_yaml_list(rules.umb, 6),
+            *_format_yaml_list(rules.umb, 6),
             "    override_file_restrictions: true",
             "  memory_bank:",
             "    files_to_read:",
-            *_yaml_list(rules.files_to_read, 6),
+            *_format_yaml_list(rules.files_to_read, 6),
             "    files_to_update:",
-            *_yaml_list(rules.files_to_update, 6),
+            *_format_yaml_list(rules.files_to_update, 6),
             "",
         ]
     )
 
 
-async def _read(bank: Bank, name: str, mode: Mode) -> Rules | None:
-    info = await bank.home.info(name)
+async def _read_file(bank: Bank, name: str, mode: Mode) -> ModeRules | None:
+    info = await bank.home.read_info(name)
     if info is None or info.is_folder:
         return None
-    if info.size > LONGEST_FILE:
-        raise _Unusable(f"it has {info.size:,} bytes, and {LONGEST_FILE:,} are read at most")
+    if info.size > MAX_FILE_BYTES:
+        raise _UnusableRules(f"it has {info.size:,} bytes, and {MAX_FILE_BYTES:,} are read at most")
     try:
         data = await bank.home.read(name)
     except NotFound:
         return None
     # Reading YAML takes a while, in which others have their turn.
-    return _rules(await asyncio.to_thread(_parsed, data), mode, name)
+    return _build_rules(await asyncio.to_thread(_parse_data, data), mode, name)
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_data(data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise _Unusable("it is not UTF-8") from None
+        raise _UnusableRules("it is not UTF-8") from None
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
             pass  # YAML has braces too
     try:
-        return parsed(text)
+        return parse_yaml(text)
     except BadYaml as error:
-        raise _Unusable(f"it cannot be read as YAML or JSON ({clipped(str(error), 200)})") from None
+        raise _UnusableRules(
+            f"it cannot be read as YAML or JSON ({clip_text(str(error), 200)})"
+        ) from None
 
 
-def _rules(value: Any, mode: Mode, name: str) -> Rules:
-    whole = _whole(value)
+def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
+    whole = _require_mapping(value)
     named = whole.get("mode")
     if not isinstance(named, str):
-        raise _Unusable(f"it names no mode; write `mode: {mode}`")
+        raise _UnusableRules(f"it names no mode; write `mode: {mode}`")
     if named != mode:
-        raise _Unusable(f'its mode is "{clipped(named)}", not "{mode}"')
-    instructions = _object(whole.get("instructions"), "`instructions`")
-    general = _lines(instructions.get("general"), "`instructions.general`")
+        raise _UnusableRules(f'its mode is "{clip_text(named)}", not "{mode}"')
+    instructions = _require_object(whole.get("instructions"), "`instructions`")
+    general = _parse_lines(instructions.get("general"), "`instructions.general`")
     if not general:
-        raise _Unusable("`instructions.general` is missing or empty")
-    umb = _object(instructions.get("umb") or {}, "`instructions.umb`")
-    files = _object(instructions.get("memory_bank") or {}, "`instructions.memory_bank`")
+        raise _UnusableRules("`instructions.general` is missing or empty")
+    umb = _require_object(instructions.get("umb") or {}, "`instructions.umb`")
+    files = _require_object(instructions.get("memory_bank") or {}, "`instructions.memory_bank`")
     trigger = umb.get("trigger")
     if trigger is not None and not isinstance(trigger, str):
-        raise _Unusable("`instructions.umb.trigger` is no text")
-    return Rules(
+        raise _UnusableRules("`instructions.umb.trigger` is no text")
+    return ModeRules(
         mode,
         general,
-        _lines(umb.get("instructions"), "`instructions.umb.instructions`") or RULES[mode].umb,
-        _lines(files.get("files_to_read"), "`files_to_read`") or RULES[mode].files_to_read,
-        _lines(files.get("files_to_update"), "`files_to_update`") or RULES[mode].files_to_update,
+        _parse_lines(umb.get("instructions"), "`instructions.umb.instructions`")
+        or BUILT_IN_RULES[mode].umb,
+        _parse_lines(files.get("files_to_read"), "`files_to_read`")
+        or BUILT_IN_RULES[mode].files_to_read,
+        _parse_lines(files.get("files_to_update"), "`files_to_update`")
+        or BUILT_IN_RULES[mode].files_to_update,
         trigger or None,
         name,
     )
 
 
-def _with_usable_trigger(rules: Rules, warnings: list[Warned]) -> tuple[Rules, list[Warned]]:
+def _with_usable_trigger(
+    rules: ModeRules, warnings: list[ToolWarning]
+) -> tuple[ModeRules, list[ToolWarning]]:
     if rules.trigger is None:
         return rules, warnings
     try:
-        compiled(rules.trigger)
+        compile_trigger(rules.trigger)
     except BadTrigger as error:
         message = f"{rules.source}: {error}; the built-in one is used."
-        return rules.without_trigger(), [*warnings, Warned("trigger_ignored", message)]
+        return rules.drop_trigger(), [*warnings, ToolWarning("trigger_ignored", message)]
     return rules, warnings
 
 
-def _whole(value: Any) -> dict[str, Any]:
+def _require_mapping(value: Any) -> dict[str, Any]:
     if value is None:
-        raise _Unusable("it is empty")
+        raise _UnusableRules("it is empty")
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else "one value"
-        raise _Unusable(f"it is {kind}, where `mode` and `instructions` are looked for")
+        raise _UnusableRules(f"it is {kind}, where `mode` and `instructions` are looked for")
     return cast(dict[str, Any], value)
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def _require_object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Unusable(f"{what} is missing or no mapping")
+        raise _UnusableRules(f"{what} is missing or no mapping")
     return cast(dict[str, Any], value)
 
 
-def _lines(value: Any, what: str) -> tuple[str, ...]:
+def _parse_lines(value: Any, what: str) -> tuple[str, ...]:
     """One text or many. What YAML takes for a pair, because of its colon, is text too."""
     if value is None:
         return ()
     items: list[Any] = cast(list[Any], value) if isinstance(value, list) else [value]
-    if len(items) > _MOST_LINES:
-        raise _Unusable(f"{what} has more than {_MOST_LINES} entries")
-    lines = [_line(item, what) for item in items if item is not None]
+    if len(items) > _MAX_LINES:
+        raise _UnusableRules(f"{what} has more than {_MAX_LINES} entries")
+    lines = [_parse_line(item, what) for item in items if item is not None]
     return tuple(line for line in lines if line)
 
 
-def _line(item: Any, what: str) -> str:
+def _parse_line(item: Any, what: str) -> str:
     if isinstance(item, dict):
         pairs = cast(dict[Any, Any], item).items()
-        line = ", ".join(f"{_plain(key, what)}: {_plain(part, what)}" for key, part in pairs)
+        line = ", ".join(
+            f"{_require_text(key, what)}: {_require_text(part, what)}" for key, part in pairs
+        )
     else:
-        line = _plain(item, what)
-    if len(line := line.strip()) > _LONGEST_LINE:
-        raise _Unusable(f"{what} has an entry of more than {_LONGEST_LINE:,} characters")
+        line = _require_text(item, what)
+    if len(line := line.strip()) > _MAX_LINE_CHARACTERS:
+        raise _UnusableRules(
+            f"{what} has an entry of more than {_MAX_LINE_CHARACTERS:,} characters"
+        )
     return line
 
 
-def _plain(value: Any, what: str) -> str:
+def _require_text(value: Any, what: str) -> str:
     """What YAML takes for nothing, as a word that ends in a colon has behind it, is no text."""
     if value is None:
         return ""
     if not isinstance(value, str | int | float):
-        raise _Unusable(f"{what} is no list of texts")
+        raise _UnusableRules(f"{what} is no list of texts")
     return str(value)
 
 
-def _yaml_list(lines: tuple[str, ...], indentation: int) -> list[str]:
+def _format_yaml_list(lines: tuple[str, ...], indentation: int) -> list[str]:
     return [f"{' ' * indentation}- {json.dumps(line, ensure_ascii=False)}" for line in lines]

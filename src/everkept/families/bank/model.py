@@ -16,14 +16,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from everkept.core.text import clipped
-from everkept.errors import BankNotFound, EverkeptError, InvalidInput, visible
+from everkept.core.text import clip_text
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, escape_name
 from everkept.tools.schema import Field
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
-    from everkept.core.sessions import Call
-    from everkept.tools.tool import Result, Tool
+    from everkept.core.sessions import ToolCall
+    from everkept.tools.tool import Tool, ToolResult
 
 Mode = Literal["architect", "ask", "code", "debug", "test"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -45,11 +45,11 @@ LEGACY_NAMES = {
 }
 
 # The other way round: what a file with a name of earlier days is called today.
-TODAYS_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
+CURRENT_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
 
-SECTION = "section"  # the kind of record that a part of a file is indexed as
-INDEXED_FILE = "bank file"  # the kind of record that says what of a file is in the index
-TAKE_IN = "take in graph file"  # the name in the log of what came with the files
+SECTION_KIND = "section"  # the kind of record that a part of a file is indexed as
+INDEXED_FILE_KIND = "bank file"  # the kind of record that says what of a file is in the index
+MERGE_GRAPH_FILE = "take in graph file"  # the name in the log of what came with the files
 INDEX_BANK = "index bank"  # what the log says made the changes of both
 
 StoreId = Annotated[str, Field("Registered store; default the active one.", name="storeId")]
@@ -67,9 +67,9 @@ class BankOptions(Value):
     free_paths: bool = True  # False: only the bank of the start, and registered stores
 
 
-Offered = Callable[[], Iterable["Tool"]]
+ToolLister = Callable[[], Iterable["Tool"]]
 
-_LOOKING = (
+_STATUS_TOOLS = (
     "initialize_memory_bank",
     "set_memory_bank_path",
     "get_memory_bank_status",
@@ -83,7 +83,7 @@ _LOOKING = (
     "get_instructions",
     "debug_mcp_config",
 )
-_CHOOSING = (
+_SESSION_TOOLS = (
     "switch_mode",
     "get_current_mode",
     "process_umb_command",
@@ -93,16 +93,16 @@ _CHOOSING = (
     "register_store",
     "unregister_store",
 )
-_FILES = ("write_memory_bank_file", "batch_write_files")
-_PROGRESS = ("track_progress", "add_progress_entry")
-_CONTEXT = ("update_active_context", "update_tasks", "add_session_note")
-_DECISIONS = ("log_decision",)
-_GRAPH_READS = ("graph_search", "graph_open_nodes")
-_OBSERVING = "graph_add_observation"
-_GRAPH = (
-    *_GRAPH_READS,
+_FILE_TOOLS = ("write_memory_bank_file", "batch_write_files")
+_PROGRESS_TOOLS = ("track_progress", "add_progress_entry")
+_CONTEXT_TOOLS = ("update_active_context", "update_tasks", "add_session_note")
+_DECISION_TOOLS = ("log_decision",)
+_GRAPH_READ_TOOLS = ("graph_search", "graph_open_nodes")
+_OBSERVATION_TOOL = "graph_add_observation"
+_GRAPH_TOOLS = (
+    *_GRAPH_READ_TOOLS,
     "graph_upsert_entity",
-    _OBSERVING,
+    _OBSERVATION_TOOL,
     "graph_link_entities",
     "graph_unlink_entities",
     "graph_delete_entity",
@@ -112,44 +112,58 @@ _GRAPH = (
     "graph_maintain",
     "graph_add_doc_pointer",
 )
-_CARE = ("create_backup", "list_backups", "restore_backup", "migrate_file_naming")
-_THINKING = ("sequential_thinking", "finalize_thinking_session")
+_CARE_TOOLS = ("create_backup", "list_backups", "restore_backup", "migrate_file_naming")
+_THINKING_TOOLS = ("sequential_thinking", "finalize_thinking_session")
 
-ALWAYS = frozenset((*_LOOKING, *_CHOOSING))
+ALWAYS_OFFERED = frozenset((*_STATUS_TOOLS, *_SESSION_TOOLS))
 
 # What a mode has beyond the tools that are always there, the most typical first.
 MODE_TOOLS: Mapping[Mode, tuple[str, ...]] = {
-    "architect": (*_DECISIONS, *_GRAPH, *_CONTEXT, *_FILES, *_THINKING, *_CARE),
-    "ask": (*_GRAPH_READS, "add_session_note"),
-    "code": (*_PROGRESS, *_FILES, *_CONTEXT, *_GRAPH_READS, _OBSERVING, *_CARE),
+    "architect": (
+        *_DECISION_TOOLS,
+        *_GRAPH_TOOLS,
+        *_CONTEXT_TOOLS,
+        *_FILE_TOOLS,
+        *_THINKING_TOOLS,
+        *_CARE_TOOLS,
+    ),
+    "ask": (*_GRAPH_READ_TOOLS, "add_session_note"),
+    "code": (
+        *_PROGRESS_TOOLS,
+        *_FILE_TOOLS,
+        *_CONTEXT_TOOLS,
+        *_GRAPH_READ_TOOLS,
+        _OBSERVATION_TOOL,
+        *_CARE_TOOLS,
+    ),
     "debug": (
         "add_session_note",
-        *_GRAPH_READS,
-        _OBSERVING,
+        *_GRAPH_READ_TOOLS,
+        _OBSERVATION_TOOL,
         "update_active_context",
         "update_tasks",
-        *_PROGRESS,
-        *_DECISIONS,
-        *_THINKING,
-        *_CARE,
+        *_PROGRESS_TOOLS,
+        *_DECISION_TOOLS,
+        *_THINKING_TOOLS,
+        *_CARE_TOOLS,
     ),
-    "test": (*_PROGRESS, *_FILES, *_CONTEXT, *_GRAPH_READS),
+    "test": (*_PROGRESS_TOOLS, *_FILE_TOOLS, *_CONTEXT_TOOLS, *_GRAPH_READ_TOOLS),
 }
-TOOLS = ALWAYS.union(*MODE_TOOLS.values())
+TOOL_NAMES = ALWAYS_OFFERED.union(*MODE_TOOLS.values())
 
 
-def tools_of(mode: Mode) -> frozenset[str]:
+def get_tool_names(mode: Mode) -> frozenset[str]:
     """The names of the bank's tools that are offered in a mode."""
-    return ALWAYS | frozenset(MODE_TOOLS[mode])
+    return ALWAYS_OFFERED | frozenset(MODE_TOOLS[mode])
 
 
-def mode_of(chosen: str | None, options: BankOptions) -> Mode:
+def get_mode(chosen: str | None, options: BankOptions) -> Mode:
     """What the session chose, then what the start of the program says."""
     return chosen if chosen in MODES else options.mode or DEFAULT_MODE
 
 
 # What was attempted, before the reason why it failed.
-ATTEMPTED = {
+ATTEMPT_PHRASES = {
     "create_backup": "Error creating backup",
     "restore_backup": "Error restoring backup",
     "graph_upsert_entity": "Failed to upsert entity",
@@ -159,8 +173,8 @@ ATTEMPTED = {
     "graph_compact": "Compaction failed",
 }
 # Where a bank that is missing is one that was not initialised.
-_UNSET = "Use set_memory_bank_path or initialize_memory_bank first."
-NOT_INITIALISED = dict.fromkeys(
+_UNSET_HINT = "Use set_memory_bank_path or initialize_memory_bank first."
+NOT_INITIALISED_MESSAGES = dict.fromkeys(
     (
         "get_context_bundle",
         "get_context_digest",
@@ -176,17 +190,17 @@ NOT_INITIALISED = dict.fromkeys(
         "get_targeted_context",
         "finalize_thinking_session",
     ),
-    _UNSET,
+    _UNSET_HINT,
 ) | {"graph_upsert_entity": "Use initialize_memory_bank first."}
 
 
-def phrased(tool: "Tool") -> "Tool":
+def rephrase_errors(tool: "Tool") -> "Tool":
     """The tool with its errors in the words of the contract; what it does stays the same."""
-    attempted, way_out = ATTEMPTED.get(tool.name), NOT_INITIALISED.get(tool.name)
+    attempted, way_out = ATTEMPT_PHRASES.get(tool.name), NOT_INITIALISED_MESSAGES.get(tool.name)
     if attempted is None and way_out is None:
         return tool
 
-    async def run(call: "Call", arguments: Mapping[str, Any]) -> "Result":
+    async def run(call: "ToolCall", arguments: Mapping[str, Any]) -> "ToolResult":
         try:
             return await tool.run(call, arguments)
         except BankNotFound as error:
@@ -204,37 +218,37 @@ def phrased(tool: "Tool") -> "Tool":
     return replace(tool, run=run)
 
 
-_MAX_NAME_LENGTH = 120  # characters of a name; nobody needs a thousand of one that is wrong
+_MAX_NAME_CHARACTERS = 120  # characters of a name; nobody needs a thousand of one that is wrong
 
 
 @contextmanager
-def attempting(
+def prefix_errors(
     what: str, filename: str | None = None, *, unless: tuple[type[EverkeptError], ...] = ()
 ) -> Generator[None, None, None]:
     """Errors begin with what was attempted, and name the file only there."""
-    beginning = what if filename is None else f"{what} {_shown(filename)}"
+    beginning = what if filename is None else f"{what} {_format_filename(filename)}"
     try:
         yield
     except EverkeptError as error:
         if not isinstance(error, unless):
-            error.message = f"{beginning}: {_unnamed(error, filename)}"
+            error.message = f"{beginning}: {_strip_filename(error, filename)}"
         raise
 
 
-def _unnamed(error: EverkeptError, filename: str | None) -> str:
+def _strip_filename(error: EverkeptError, filename: str | None) -> str:
     if filename is None:
         return error.message
-    said = error.message.removesuffix(f": {visible(filename)}.")
+    said = error.message.removesuffix(f": {escape_name(filename)}.")
     if said != error.message:
         return f"{said}."
-    shown = error.facts.get("name", visible(filename))
+    shown = error.facts.get("name", escape_name(filename))
     quoted = f'"{shown}" '
     return f"it {said.removeprefix(quoted)}" if said.startswith(quoted) else said
 
 
-def _shown(filename: str) -> str:
-    return visible(
-        clipped(filename, _MAX_NAME_LENGTH)
+def _format_filename(filename: str) -> str:
+    return escape_name(
+        clip_text(filename, _MAX_NAME_CHARACTERS)
         if filename.isprintable()
-        else filename[:_MAX_NAME_LENGTH]
+        else filename[:_MAX_NAME_CHARACTERS]
     )

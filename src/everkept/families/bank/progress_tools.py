@@ -4,93 +4,99 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated
 
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
 from everkept.families.bank.bank_entries import (
-    ITEM_LIMIT,
-    SIGNS,
-    TEXT_LIMIT,
+    CATEGORY_SIGNS,
+    MAX_LIST_ITEMS,
+    MAX_TEXT_CHARACTERS,
     Category,
     Decision,
+    EntryLine,
+    EntryText,
     EntryType,
     HistoryEntry,
-    Line,
     ListItem,
     ProgressEntry,
     Status,
     TaskEdit,
     TaskOutcome,
-    Text,
-    Work,
-    decided,
-    decision_block,
-    edited_tasks,
-    history_line,
-    in_turn,
-    note_line,
-    noted,
-    progress_line,
-    session_note,
-    tracked_note,
+    WorkItem,
+    build_decision_change,
+    build_history_change,
+    build_note_change,
+    combine_changes,
+    edit_tasks,
+    format_decision_block,
+    format_note_line,
+    format_progress_line,
+    format_session_note,
+    insert_session_note,
 )
 from everkept.families.bank.bank_files import (
-    Change,
     FileText,
-    aside,
+    TextChange,
+    append_warnings,
     edit,
-    edit_warnings,
-    presentable,
-    scan_warnings,
-    with_warnings,
+    find_edit_warnings,
+    find_secret_warnings,
+    replace_undecoded,
+    run_in_thread_if_large,
 )
 from everkept.families.bank.banks import Banks
-from everkept.families.bank.markdown_sections import ISSUES, NEXT_STEPS, TASKS, one_line, with_list
-from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId, attempting
+from everkept.families.bank.markdown_sections import (
+    ISSUE_TITLES,
+    NEXT_STEP_TITLES,
+    TASK_TITLES,
+    replace_list,
+    to_one_line,
+)
+from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId, prefix_errors
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value
 
 
-class Tracked(Value):
+class TrackedProgress(Value):
     entry: str
     timestamp: str
     files: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str:
-        return with_warnings(
+        return append_warnings(
             "Progress tracked successfully. Updated progress.md with entry: "
             + self.entry.removeprefix("- "),
             self.warnings,
         )
 
 
-class EntryAdded(Value):
+class AddedEntry(Value):
     success: bool
     entry_id: Annotated[str, Field(name="entryId")]
     type: str
     summary: str
     timestamp: str
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class ContextUpdated(Value):
+class UpdatedContext(Value):
     updated: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str:
-        return with_warnings("Active context updated successfully", self.warnings)
+        return append_warnings("Active context updated successfully", self.warnings)
 
 
-class NoteAdded(Value):
+class AddedNote(Value):
     success: bool
     message: str
     timestamp: str
     category: str
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class TaskChanges(Value):
@@ -99,7 +105,7 @@ class TaskChanges(Value):
     replaced: bool
 
 
-class TasksUpdated(Value):
+class UpdatedTasks(Value):
     """Of a very long list the first and the last tasks; `omitted` is how many are between."""
 
     success: bool
@@ -107,25 +113,25 @@ class TasksUpdated(Value):
     tasks: list[str]
     changes: TaskChanges
     omitted: int | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class DecisionLogged(Value):
+class LoggedDecision(Value):
     title: str
     timestamp: str
     files: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @property
     def sentence(self) -> str:
-        return with_warnings(f"Decision logged: {self.title}", self.warnings)
+        return append_warnings(f"Decision logged: {self.title}", self.warnings)
 
 
-DECISION_MADE = "Decision Made"
-ENDS_SHOWN = 100  # tasks at either end of a list in an answer
+DECISION_ACTION = "Decision Made"
+MAX_TASKS_PER_END = 100  # tasks at either end of a list in an answer
 
 
-class ProgressTools(Family):
+class ProgressTools(ToolFamily):
     """What was done, what is to do, and what was decided."""
 
     def __init__(self, banks: Banks, clock: Clock) -> None:
@@ -135,10 +141,10 @@ class ProgressTools(Family):
     @tool(Effect.WRITES)
     async def track_progress(
         self,
-        call: Call,
+        call: ToolCall,
         action: Annotated[str, Field("What was done, in short.", max_length=1_000, blank=False)],
         description: Annotated[
-            str, Field("What was accomplished.", max_length=TEXT_LIMIT, blank=False)
+            str, Field("What was accomplished.", max_length=MAX_TEXT_CHARACTERS, blank=False)
         ],
         filename: Annotated[str, Field("Related file.", max_length=1_000)] | None = None,
         status: Annotated[Status, Field("Outcome.")] | None = None,
@@ -146,179 +152,195 @@ class ProgressTools(Family):
             bool, Field("Add a session note too.", name="updateActiveContext")
         ] = True,
         store_id: StoreId | None = None,
-    ) -> Tracked:
+    ) -> TrackedProgress:
         """Add a line to progress.md, and to the session notes."""
-        bank, at = await self._banks.existing(call, store_id), self._clock()
-        user, work = self._banks.options.username, Work(action, description, filename, status)
-        entry = progress_line(at, user, work)
-        changes: dict[str, Change] = {PROGRESS: history_line(entry)}
+        bank, at = await self._banks.require_bank(call, store_id), self._clock()
+        user, work = self._banks.options.username, WorkItem(action, description, filename, status)
+        entry = format_progress_line(at, user, work)
+        changes: dict[str, TextChange] = {PROGRESS: build_history_change(entry)}
         if update_active_context:
-            changes[ACTIVE] = tracked_note(note_line(at, user, work))
+            changes[ACTIVE] = build_note_change(format_note_line(at, user, work))
         written = await edit(bank, changes)
-        warnings = await _warnings(written, PROGRESS, [action, description, filename or ""])
-        return Tracked(entry, iso(at), [file.name for file in written.values()], warnings)
+        warnings = await _find_warnings(written, PROGRESS, [action, description, filename or ""])
+        return TrackedProgress(
+            entry, format_iso(at), [file.name for file in written.values()], warnings
+        )
 
     @tool(Effect.WRITES)
     async def add_progress_entry(
         self,
-        call: Call,
+        call: ToolCall,
         type: Annotated[EntryType, Field("Kind of change.")],
         summary: Annotated[str, Field("One line.", max_length=1_000, blank=False)],
-        details: Annotated[str, Field("Free text.", max_length=TEXT_LIMIT)] | None = None,
-        files: Annotated[list[Line], Field("Affected files.", max_items=ITEM_LIMIT)] | None = None,
-        tags: Annotated[list[Line], Field("Labels.", max_items=ITEM_LIMIT)] | None = None,
+        details: Annotated[str, Field("Free text.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
+        files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)]
+        | None = None,
+        tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] | None = None,
         store_id: StoreId | None = None,
-    ) -> EntryAdded:
+    ) -> AddedEntry:
         """Add an entry with details to progress.md."""
-        bank, at = await self._banks.existing(call, store_id), self._clock()
-        entry = ProgressEntry(type, one_line(summary), details, files or [], tags or [])
+        bank, at = await self._banks.require_bank(call, store_id), self._clock()
+        entry = ProgressEntry(type, to_one_line(summary), details, files or [], tags or [])
         change = HistoryEntry(at, entry)
         written = await edit(bank, {PROGRESS: change})
         texts = [summary, details or "", *entry.files, *entry.tags]
-        warnings = await _warnings(written, PROGRESS, texts)
-        return EntryAdded(True, change.id, type, entry.summary, iso(at), warnings)
+        warnings = await _find_warnings(written, PROGRESS, texts)
+        return AddedEntry(True, change.id, type, entry.summary, format_iso(at), warnings)
 
     @tool(Effect.REPEATABLE)
     async def update_active_context(
         self,
-        call: Call,
-        tasks: Annotated[list[ListItem], Field("Ongoing tasks.", max_items=ITEM_LIMIT)]
+        call: ToolCall,
+        tasks: Annotated[list[ListItem], Field("Ongoing tasks.", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        issues: Annotated[list[ListItem], Field("Known issues.", max_items=ITEM_LIMIT)]
+        issues: Annotated[list[ListItem], Field("Known issues.", max_items=MAX_LIST_ITEMS)]
         | None = None,
         next_steps: Annotated[
-            list[ListItem], Field("Next steps.", name="nextSteps", max_items=ITEM_LIMIT)
+            list[ListItem], Field("Next steps.", name="nextSteps", max_items=MAX_LIST_ITEMS)
         ]
         | None = None,
         store_id: StoreId | None = None,
-    ) -> ContextUpdated:
+    ) -> UpdatedContext:
         """Replace lists of active-context.md; [] empties one."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         given = [
             (titles, items)
-            for titles, items in ((TASKS, tasks), (ISSUES, issues), (NEXT_STEPS, next_steps))
+            for titles, items in (
+                (TASK_TITLES, tasks),
+                (ISSUE_TITLES, issues),
+                (NEXT_STEP_TITLES, next_steps),
+            )
             if items is not None
         ]
         if not given:
-            raise _nothing("tasks", "issues", "nextSteps")
-        steps = [partial(_listed, titles=titles, items=items) for titles, items in given]
-        with attempting("Error updating active context"):
-            written = await edit(bank, {ACTIVE: in_turn(steps)})
+            raise _build_nothing_error("tasks", "issues", "nextSteps")
+        steps = [partial(_replace_list, titles=titles, items=items) for titles, items in given]
+        with prefix_errors("Error updating active context"):
+            written = await edit(bank, {ACTIVE: combine_changes(steps)})
         texts = [item for _, items in given for item in items]
-        warnings = await _warnings(written, ACTIVE, texts)
-        return ContextUpdated([titles[0] for titles, _ in given], warnings)
+        warnings = await _find_warnings(written, ACTIVE, texts)
+        return UpdatedContext([titles[0] for titles, _ in given], warnings)
 
     @tool(Effect.WRITES)
     async def add_session_note(
         self,
-        call: Call,
-        note: Annotated[str, Field("Note text.", max_length=TEXT_LIMIT, blank=False)],
+        call: ToolCall,
+        note: Annotated[str, Field("Note text.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         category: Annotated[Category, Field("Kind of note.")] | None = None,
         store_id: StoreId | None = None,
-    ) -> NoteAdded:
+    ) -> AddedNote:
         """Add a note with its time to active-context.md."""
-        bank, at = await self._banks.existing(call, store_id), self._clock()
-        line = session_note(at, note, SIGNS[category] if category else None)
-        written = await edit(bank, {ACTIVE: lambda text: noted(text, line)})
-        warnings = await _warnings(written, ACTIVE, [note])
-        return NoteAdded(True, "Session note added", iso(at), category or "none", warnings)
+        bank, at = await self._banks.require_bank(call, store_id), self._clock()
+        line = format_session_note(at, note, CATEGORY_SIGNS[category] if category else None)
+        written = await edit(bank, {ACTIVE: lambda text: insert_session_note(text, line)})
+        warnings = await _find_warnings(written, ACTIVE, [note])
+        return AddedNote(True, "Session note added", format_iso(at), category or "none", warnings)
 
     @tool(Effect.REPEATABLE)
     async def update_tasks(
         self,
-        call: Call,
+        call: ToolCall,
         add: Annotated[
-            list[ListItem], Field("To append; known ones are skipped.", max_items=ITEM_LIMIT)
+            list[ListItem], Field("To append; known ones are skipped.", max_items=MAX_LIST_ITEMS)
         ]
         | None = None,
         remove: Annotated[
-            list[ListItem], Field("Drop each task that contains one.", max_items=ITEM_LIMIT)
+            list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)
         ]
         | None = None,
         replace: Annotated[
-            list[ListItem], Field("Whole new list; wins over the others.", max_items=ITEM_LIMIT)
+            list[ListItem], Field("Whole new list; wins over the others.", max_items=MAX_LIST_ITEMS)
         ]
         | None = None,
         store_id: StoreId | None = None,
-    ) -> TasksUpdated:
+    ) -> UpdatedTasks:
         """Add to, remove from or replace the tasks of active-context.md."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         wanted = TaskEdit(add, remove, replace)
         if wanted.is_empty:
-            raise _nothing("add", "remove", "replace")
+            raise _build_nothing_error("add", "remove", "replace")
         outcomes: list[TaskOutcome] = []
 
         def change(text: str) -> str:
-            outcomes.append(edited_tasks(text, wanted))
+            outcomes.append(edit_tasks(text, wanted))
             return outcomes[-1].text
 
-        written = await edit(bank, {ACTIVE: in_turn([change])})
+        written = await edit(bank, {ACTIVE: combine_changes([change])})
         outcome = outcomes[-1]
         message = "Tasks updated" if written else "Nothing changed: the list was as asked already."
         seen = written or {ACTIVE: FileText(ACTIVE, outcome.text, "")}
-        about = await _warnings(seen, ACTIVE, [*(add or ()), *(replace or ())])
+        about = await _find_warnings(seen, ACTIVE, [*(add or ()), *(replace or ())])
         changes = TaskChanges(outcome.added, outcome.removed, replace is not None)
-        tasks, omitted = _ends(outcome.tasks)
+        tasks, omitted = _select_ends(outcome.tasks)
         warnings = [*outcome.warnings, *(about or ())]
-        return TasksUpdated(True, message, tasks, changes, omitted, warnings or None)
+        return UpdatedTasks(True, message, tasks, changes, omitted, warnings or None)
 
     @tool(Effect.WRITES)
     async def log_decision(
         self,
-        call: Call,
+        call: ToolCall,
         title: Annotated[str, Field("Title.", max_length=1_000, blank=False)],
-        context: Annotated[str, Field("Why it came up.", max_length=TEXT_LIMIT, blank=False)],
-        decision: Annotated[str, Field("What was decided.", max_length=TEXT_LIMIT, blank=False)],
+        context: Annotated[
+            str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)
+        ],
+        decision: Annotated[
+            str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)
+        ],
         alternatives: Annotated[
-            list[Text], Field("Options considered.", max_items=ITEM_LIMIT, one_or_more=True)
+            list[EntryText],
+            Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True),
         ]
         | None = None,
         consequences: Annotated[
-            list[Text], Field("Effects.", max_items=ITEM_LIMIT, one_or_more=True)
+            list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)
         ]
         | None = None,
         store_id: StoreId | None = None,
-    ) -> DecisionLogged:
+    ) -> LoggedDecision:
         """Add a decision to decision-log.md, and a line to progress.md."""
-        bank, at = await self._banks.existing(call, store_id), self._clock()
+        bank, at = await self._banks.require_bank(call, store_id), self._clock()
         user = self._banks.options.username
-        taken = Decision(one_line(title), context, decision, alternatives or [], consequences or [])
-        work = Work(DECISION_MADE, taken.title)
+        taken = Decision(
+            to_one_line(title), context, decision, alternatives or [], consequences or []
+        )
+        work = WorkItem(DECISION_ACTION, taken.title)
         written = await edit(
             bank,
             {
-                DECISIONS: decided(decision_block(at, user, taken)),
-                PROGRESS: history_line(progress_line(at, user, work)),
-                ACTIVE: tracked_note(note_line(at, user, work)),
+                DECISIONS: build_decision_change(format_decision_block(at, user, taken)),
+                PROGRESS: build_history_change(format_progress_line(at, user, work)),
+                ACTIVE: build_note_change(format_note_line(at, user, work)),
             },
         )
         texts = [title, context, decision, *taken.alternatives, *taken.consequences]
-        warnings = await _warnings(written, DECISIONS, texts)
+        warnings = await _find_warnings(written, DECISIONS, texts)
         names = [file.name for file in written.values()]
-        return DecisionLogged(taken.title, iso(at), names, warnings)
+        return LoggedDecision(taken.title, format_iso(at), names, warnings)
 
 
-async def _warnings(
+async def _find_warnings(
     written: Mapping[str, FileText], name: str, texts: Iterable[str]
-) -> list[Warned] | None:
+) -> list[ToolWarning] | None:
     """About the files as they are now, and about secrets in the texts for one of them."""
     edited = {file.name: file.text for file in written.values()}
-    found = await aside(sum(map(len, edited.values())), lambda: edit_warnings(edited))
-    return [*found, *(await scan_warnings({name: "\n".join(texts)}) or ())] or None
+    found = await run_in_thread_if_large(
+        sum(map(len, edited.values())), lambda: find_edit_warnings(edited)
+    )
+    return [*found, *(await find_secret_warnings({name: "\n".join(texts)}) or ())] or None
 
 
-def _ends(tasks: list[str]) -> tuple[list[str], int | None]:
-    shown = [presentable(task) for task in tasks]
-    omitted = len(shown) - 2 * ENDS_SHOWN
+def _select_ends(tasks: list[str]) -> tuple[list[str], int | None]:
+    shown = [replace_undecoded(task) for task in tasks]
+    omitted = len(shown) - 2 * MAX_TASKS_PER_END
     if omitted <= 0:
         return shown, None
-    return [*shown[:ENDS_SHOWN], *shown[-ENDS_SHOWN:]], omitted
+    return [*shown[:MAX_TASKS_PER_END], *shown[-MAX_TASKS_PER_END:]], omitted
 
 
-def _listed(text: str, titles: tuple[str, ...], items: list[str]) -> str:
-    return with_list(text, titles, [item.strip() for item in items])
+def _replace_list(text: str, titles: tuple[str, ...], items: list[str]) -> str:
+    return replace_list(text, titles, [item.strip() for item in items])
 
 
-def _nothing(*arguments: str) -> InvalidInput:
+def _build_nothing_error(*arguments: str) -> InvalidInput:
     listed = ", ".join(f"`{name}`" for name in arguments)
     return InvalidInput("There is nothing to do.", hint=f"Give at least one of {listed}.")

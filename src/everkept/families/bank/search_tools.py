@@ -6,21 +6,25 @@ from functools import partial
 from typing import Annotated
 
 from everkept.core.files import FileInfo
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import EverkeptError, InvalidInput
-from everkept.families.bank.bank_files import as_utf8, aside
+from everkept.families.bank.bank_files import as_utf8, run_in_thread_if_large
 from everkept.families.bank.banks import Bank, Banks
 from everkept.families.bank.model import StoreId
-from everkept.families.bank.section_records import as_shown, named_files, searched_files
-from everkept.families.bank.section_search import BankSections, Located, Ranked
+from everkept.families.bank.section_records import (
+    decode_text,
+    find_named_files,
+    list_searched_files,
+)
+from everkept.families.bank.section_search import BankSectionSearch, LocatedSection, RankedSections
 from everkept.tools.schema import Field
-from everkept.tools.tool import Family, tool
+from everkept.tools.tool import ToolFamily, tool
 from everkept.values import Value, field
 
-BLOCK = 1024 * 1024  # bytes that are read as text at once
-MOST_CONTENT = 500  # characters of a line that are shown
-MOST_CONTEXT = 300  # characters of a line before or after it
+BLOCK_BYTES = 1024 * 1024  # bytes that are read as text at once
+MAX_CONTENT_CHARACTERS = 500  # characters of a line that are shown
+MAX_CONTEXT_CHARACTERS = 300  # characters of a line before or after it
 
 
 class FoundLine(Value):
@@ -36,7 +40,7 @@ class Needle:
 
     def __init__(self, text: str, *, case_sensitive: bool) -> None:
         self._case_sensitive = case_sensitive
-        self.text = self.fold(_with_line_feeds(text))
+        self.text = self.fold(_normalize_line_ends(text))
         self._has_lines = "\n" in self.text
         self._bytes = max(self.text.split("\n"), key=len).encode("utf-8", "replace")
 
@@ -44,23 +48,23 @@ class Needle:
         # Of the two small sigmas one stands at the end of words: it is the same letter.
         return text if self._case_sensitive else text.lower().replace("ς", "σ")
 
-    def may_be_in(self, data: bytes) -> bool:
+    def can_be_in(self, data: bytes) -> bool:
         """False where that can be said without reading the bytes as text."""
         if not data.isascii():
             return True
         return self._bytes in (data if self._case_sensitive else data.lower())
 
-    def place_in(self, text: str) -> int:
+    def find_in(self, text: str) -> int:
         """-1 where it is not."""
         return self.fold(text).find(self.text)
 
-    def begins_in(self, text: str, following: str | None) -> list[tuple[int, int]]:
+    def find_starts(self, text: str, following: str | None) -> list[tuple[int, int]]:
         """The lines of the text on which it begins, from 0, and where on them; what follows the
         text may have its end."""
         if not self._has_lines:
-            if self.place_in(text) < 0:
+            if self.find_in(text) < 0:
                 return []
-            places = enumerate(map(self.place_in, text.split("\n")))
+            places = enumerate(map(self.find_in, text.split("\n")))
             return [(number, at) for number, at in places if at >= 0]
         begun = self.fold(text)
         whole = f"{begun}\n{self.fold(following or '')}"
@@ -74,75 +78,79 @@ class Needle:
         return found
 
 
-def found_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
+def find_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
     """The first lines on which the text begins, in their order."""
     passed, before = 0, ""
-    if not needle.may_be_in(data):
+    if not needle.can_be_in(data):
         return
-    for block, following in _blocks(as_utf8(data), max(MOST_CONTEXT, 2 * len(needle.text))):
+    for block, following in _split_blocks(
+        as_utf8(data), max(MAX_CONTEXT_CHARACTERS, 2 * len(needle.text))
+    ):
         if most <= 0:
             return
         text = block.removesuffix("\n")
         lines = text.split("\n")
         next_line = None if following is None else following.partition("\n")[0]
-        for number, at in needle.begins_in(text, following)[:most]:
+        for number, at in needle.find_starts(text, following)[:most]:
             above = lines[number - 1] if number else before
             below = lines[number + 1] if number + 1 < len(lines) else next_line
-            yield _found(passed + number + 1, lines[number], at, len(needle.text), above, below)
+            yield _build_line(
+                passed + number + 1, lines[number], at, len(needle.text), above, below
+            )
             most -= 1
         passed, before = passed + len(lines), lines[-1]
 
 
-def _blocks(data: bytes, ahead: int) -> Iterator[tuple[str, str | None]]:
+def _split_blocks(data: bytes, ahead: int) -> Iterator[tuple[str, str | None]]:
     """Whole lines as text, and at least so many characters of what follows them."""
     start = 0
     while start < len(data):
-        end = data.find(b"\n", start + BLOCK - 1) + 1 or len(data)
+        end = data.find(b"\n", start + BLOCK_BYTES - 1) + 1 or len(data)
         following = data[end : end + 4 * ahead + 4] if end < len(data) else None
-        shown = None if following is None else _with_line_feeds(as_shown(following))
-        yield _with_line_feeds(as_shown(data[start:end])), shown
+        shown = None if following is None else _normalize_line_ends(decode_text(following))
+        yield _normalize_line_ends(decode_text(data[start:end])), shown
         start = end
 
 
-def _with_line_feeds(text: str) -> str:
-    """Lines end as everywhere else in a bank: see `markdown.lines_of`."""
+def _normalize_line_ends(text: str) -> str:
+    """Lines end as everywhere else in a bank: see `split_lines`."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _found(
+def _build_line(
     number: int, line: str, at: int, length: int, above: str | None, below: str | None
 ) -> FoundLine:
-    content = _clipped_around(line, at, length).strip()
-    before = [_clipped(above)] if number > 1 and above is not None else []
-    after = [_clipped(below)] if below is not None else []
-    middle = _clipped_around(line, at, length).rstrip()
+    content = _clip_around(line, at, length).strip()
+    before = [_clip_line(above)] if number > 1 and above is not None else []
+    after = [_clip_line(below)] if below is not None else []
+    middle = _clip_around(line, at, length).rstrip()
     return FoundLine(number, content, "\n".join([*before, middle, *after]))
 
 
-def _clipped_around(line: str, at: int, length: int) -> str:
+def _clip_around(line: str, at: int, length: int) -> str:
     """The line, or what is around the match where it is long."""
-    if len(line) <= MOST_CONTENT:
+    if len(line) <= MAX_CONTENT_CHARACTERS:
         return line
-    room = max(MOST_CONTENT - length, 0) // 2
-    start = max(min(at - room, len(line) - MOST_CONTENT), 0)
-    end = start + MOST_CONTENT
+    room = max(MAX_CONTENT_CHARACTERS - length, 0) // 2
+    start = max(min(at - room, len(line) - MAX_CONTENT_CHARACTERS), 0)
+    end = start + MAX_CONTENT_CHARACTERS
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def _clipped(line: str) -> str:
+def _clip_line(line: str) -> str:
     line = line.rstrip()
-    return line if len(line) <= MOST_CONTEXT else line[: MOST_CONTEXT - 1] + "…"
+    return line if len(line) <= MAX_CONTEXT_CHARACTERS else line[: MAX_CONTEXT_CHARACTERS - 1] + "…"
 
 
-QUERY_LIMIT = 1_000  # characters
-MOST_RESULTS = 1_000
-MOST_SECTIONS = 5
-RANKED = 20  # sections that are looked at; the lines may show the best of them already
-READ_AT_ONCE = 16  # files
-SCANNED_AT_ONCE = 8 * 1024 * 1024  # bytes, in one thread
-MOST_SCANNED = 2_048  # files, likewise
-MOST_LISTED = 100  # names of files in the answer
-MOST_WARNINGS = 20
+MAX_QUERY_CHARACTERS = 1_000  # characters
+MAX_RESULTS = 1_000
+MAX_SECTIONS = 5
+MAX_RANKED_SECTIONS = 20  # sections that are looked at; the lines may show the best of them already
+CONCURRENT_READS = 16  # files
+MAX_SCAN_BYTES = 8 * 1024 * 1024  # bytes, in one thread
+MAX_SCAN_FILES = 2_048  # files, likewise
+MAX_FILES_LISTED = 100  # names of files in the answer
+MAX_WARNINGS = 20
 
 
 class ResultLine(Value):
@@ -178,7 +186,7 @@ class SearchAnswer(Value):
     metadata: SearchMetadata
 
 
-class _Looked(Value, frozen=False):
+class _ScanState(Value, frozen=False):
     """What a look through the files found so far."""
 
     results: list[ResultLine] = field(default_factory=list[ResultLine])
@@ -186,10 +194,10 @@ class _Looked(Value, frozen=False):
     warnings: dict[str, None] = field(default_factory=dict[str, None])
 
 
-class SearchTools(Family):
+class SearchTools(ToolFamily):
     """Searching the files of a bank."""
 
-    def __init__(self, banks: Banks, sections: BankSections, clock: Clock) -> None:
+    def __init__(self, banks: Banks, sections: BankSectionSearch, clock: Clock) -> None:
         self._banks = banks
         self._sections = sections
         self._clock = clock
@@ -197,17 +205,17 @@ class SearchTools(Family):
     @tool()
     async def search_memory_bank(
         self,
-        call: Call,
-        query: Annotated[str, Field("Text to find.", max_length=QUERY_LIMIT)],
+        call: ToolCall,
+        query: Annotated[str, Field("Text to find.", max_length=MAX_QUERY_CHARACTERS)],
         files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)]
         | None = None,
         max_results: Annotated[
             int,
             Field(
-                f"Lines at most; of sections {MOST_SECTIONS}, or as many if fewer.",
+                f"Lines at most; of sections {MAX_SECTIONS}, or as many if fewer.",
                 name="maxResults",
                 ge=1,
-                le=MOST_RESULTS,
+                le=MAX_RESULTS,
             ),
         ] = 20,
         case_sensitive: Annotated[bool, Field("Match case.", name="caseSensitive")] = False,
@@ -216,58 +224,58 @@ class SearchTools(Family):
         """Search the memory bank: lines with the text, then sections by words and meaning."""
         if not query.strip():
             raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
-        bank = await self._banks.existing(call, store_id)
-        looked = _Looked()
-        meant = await _meant(bank, files, looked) if files else await searched_files(bank)
+        bank = await self._banks.require_bank(call, store_id)
+        looked = _ScanState()
+        meant = await _find_files(bank, files, looked) if files else await list_searched_files(bank)
         needle = Needle(query.strip(), case_sensitive=case_sensitive)
-        await self._look(bank, meant, needle, max_results, looked)
-        ranked = Ranked([], [])
+        await self._scan_files(bank, meant, needle, max_results, looked)
+        ranked = RankedSections([], [])
         if meant:
-            ranked = await self._sections.ranked(
-                call, bank, query, RANKED, files=meant, is_all=not files
+            ranked = await self._sections.rank_sections(
+                call, bank, query, MAX_RANKED_SECTIONS, files=meant, is_all=not files
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
-        sections = _unseen(ranked.sections, looked.results)[: min(MOST_SECTIONS, max_results)]
+        sections = _select_unseen(ranked.sections, looked.results)[: min(MAX_SECTIONS, max_results)]
         return SearchAnswer(
             query=query,
             results=looked.results,
-            sections=[_shown(section, query) for section in sections],
+            sections=[_build_section(section, query) for section in sections],
             metadata=SearchMetadata(
-                timestamp=iso(self._clock()),
+                timestamp=format_iso(self._clock()),
                 total_results=len(looked.results),
-                files_searched=looked.names[:MOST_LISTED],
+                files_searched=looked.names[:MAX_FILES_LISTED],
                 file_count=len(looked.names),
                 truncated=len(looked.results) >= max_results,
-                warnings=_few(list(looked.warnings)) or None,
+                warnings=_limit_warnings(list(looked.warnings)) or None,
             ),
         )
 
-    async def _look(
-        self, bank: Bank, files: Sequence[FileInfo], needle: Needle, most: int, looked: _Looked
+    async def _scan_files(
+        self, bank: Bank, files: Sequence[FileInfo], needle: Needle, most: int, looked: _ScanState
     ) -> None:
         """File after file, until there are enough lines."""
-        for some in _portions(files):
+        for some in _split_portions(files):
             read = await self._read_all(bank, some, looked)
             size = sum(len(data) for _, data in read)
-            await aside(size, partial(_scan, read, needle, most, looked))
+            await run_in_thread_if_large(size, partial(_scan_portion, read, needle, most, looked))
             if len(looked.results) >= most:
                 return
 
     async def _read_all(
-        self, bank: Bank, files: Sequence[FileInfo], looked: _Looked
+        self, bank: Bank, files: Sequence[FileInfo], looked: _ScanState
     ) -> list[tuple[str, bytes]]:
         """Those that can be read, in their order; what is at hand is not read again."""
-        found: dict[str, bytes | None] = {**self._sections.texts.held(bank, files)}
+        found: dict[str, bytes | None] = {**self._sections.texts.get_cached(bank, files)}
         missing = (
             [info for info in files if info.path not in found] if len(found) < len(files) else ()
         )
-        for start in range(0, len(missing), READ_AT_ONCE):
-            some = missing[start : start + READ_AT_ONCE]
-            read = await asyncio.gather(*(self._read(bank, info, looked) for info in some))
+        for start in range(0, len(missing), CONCURRENT_READS):
+            some = missing[start : start + CONCURRENT_READS]
+            read = await asyncio.gather(*(self._read_file(bank, info, looked) for info in some))
             found |= {info.path: data for info, data in zip(some, read, strict=True)}
         return [(i.path, data) for i in files if (data := found[i.path]) is not None]
 
-    async def _read(self, bank: Bank, info: FileInfo, looked: _Looked) -> bytes | None:
+    async def _read_file(self, bank: Bank, info: FileInfo, looked: _ScanState) -> bytes | None:
         try:
             return await self._sections.texts.read(bank, info)
         except EverkeptError as error:
@@ -275,39 +283,43 @@ class SearchTools(Family):
             return None
 
 
-async def _meant(bank: Bank, names: Sequence[str], looked: _Looked) -> list[FileInfo]:
-    found, missing = await named_files(bank, names)
+async def _find_files(bank: Bank, names: Sequence[str], looked: _ScanState) -> list[FileInfo]:
+    found, missing = await find_named_files(bank, names)
     looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
     return found
 
 
-def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
+def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
     """Few at first, since the core files may have enough lines, then more and more."""
-    most = READ_AT_ONCE
+    most = CONCURRENT_READS
     portion: list[FileInfo] = []
     size = 0
     for info in files:
-        if len(portion) == most or size >= SCANNED_AT_ONCE:
+        if len(portion) == most or size >= MAX_SCAN_BYTES:
             yield portion
-            portion, size, most = [], 0, min(2 * most, MOST_SCANNED)
+            portion, size, most = [], 0, min(2 * most, MAX_SCAN_FILES)
         portion.append(info)
         size += info.size
     if portion:
         yield portion
 
 
-def _scan(files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _Looked) -> None:
+def _scan_portion(
+    files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _ScanState
+) -> None:
     for name, data in files:
         looked.names.append(name)
         looked.results += [
             ResultLine(name, found.line, found.content, found.context)
-            for found in found_lines(data, needle, most - len(looked.results))
+            for found in find_lines(data, needle, most - len(looked.results))
         ]
         if len(looked.results) >= most:
             return
 
 
-def _unseen(sections: Sequence[Located], shown: Sequence[ResultLine]) -> list[Located]:
+def _select_unseen(
+    sections: Sequence[LocatedSection], shown: Sequence[ResultLine]
+) -> list[LocatedSection]:
     """Those of which no line is in the answer already."""
     lines: dict[str, list[int]] = {}
     for result in shown:
@@ -319,8 +331,8 @@ def _unseen(sections: Sequence[Located], shown: Sequence[ResultLine]) -> list[Lo
     ]
 
 
-def _shown(section: Located, query: str) -> ResultSection:
-    line, text = section.excerpt(query)
+def _build_section(section: LocatedSection, query: str) -> ResultSection:
+    line, text = section.build_excerpt(query)
     return ResultSection(
         file=section.file,
         line=line,
@@ -330,6 +342,6 @@ def _shown(section: Located, query: str) -> ResultSection:
     )
 
 
-def _few(warnings: Sequence[str]) -> list[str]:
-    more = len(warnings) - MOST_WARNINGS
-    return [*warnings[:MOST_WARNINGS], *([f"And {more:,} more of the kind."] if more > 0 else [])]
+def _limit_warnings(warnings: Sequence[str]) -> list[str]:
+    more = len(warnings) - MAX_WARNINGS
+    return [*warnings[:MAX_WARNINGS], *([f"And {more:,} more of the kind."] if more > 0 else [])]

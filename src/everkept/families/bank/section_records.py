@@ -15,41 +15,43 @@ from zlib import crc32
 
 from everkept.core.files import FileInfo
 from everkept.core.records import Delete, Insert, Record, Step, Update
-from everkept.core.secrets import masked, secret_spans
-from everkept.core.times import Clock, parsed
+from everkept.core.secrets import find_secrets, mask_text
+from everkept.core.times import Clock, parse_time
 from everkept.errors import Refused
 from everkept.families.bank.bank_entries import MONTHS
-from everkept.families.bank.bank_files import as_utf8, etag_of
+from everkept.families.bank.bank_files import as_utf8, compute_etag
 from everkept.families.bank.banks import (
-    ENDINGS,
+    FILE_SUFFIXES,
     Bank,
-    candidates,
-    checked_name,
-    leads_astray,
-    matching,
-    written_name,
+    check_name,
+    find_matching,
+    is_outside_bank,
+    list_candidates,
+    normalize_name,
 )
 from everkept.families.bank.core_files import is_placeholder
-from everkept.families.bank.markdown_sections import lines_of, sections
-from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES, SECTION
+from everkept.families.bank.markdown_sections import list_sections, split_lines
+from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES, SECTION_KIND
 from everkept.values import Value, field, replace
 
-MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
+MAX_CACHED_BYTES = 32 * 1024 * 1024  # bytes of all files together
 # A file that was changed so shortly before it was read may be changed again with the same time:
 # over SFTP times are whole seconds.
-UNSETTLED = 2_000_000  # microseconds
+SETTLE_MICROSECONDS = 2_000_000  # microseconds
 
-FEW = 16  # names that are looked up one by one; for more the folder is listed
+MAX_SINGLE_LOOKUPS = 16  # names that are looked up one by one; for more the folder is listed
 
-Stamp = tuple[int, int]  # size and time of the last change
+FileStamp = tuple[int, int]  # size and time of the last change
 
 _CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.values()))
 
 
-class _Shelf(Value, frozen=False):
+class _BankCache(Value, frozen=False):
     """What is kept of one bank."""
 
-    files: dict[str, tuple[Stamp, bytes]] = field(default_factory=dict[str, tuple[Stamp, bytes]])
+    files: dict[str, tuple[FileStamp, bytes]] = field(
+        default_factory=dict[str, tuple[FileStamp, bytes]]
+    )
     size: int = 0
 
     def drop(self, name: str) -> None:
@@ -57,7 +59,7 @@ class _Shelf(Value, frozen=False):
             self.size -= len(self.files.pop(name)[1])
 
 
-class Texts:
+class TextCache:
     """A bounded store of what was read.
 
     Files are looked through one after the other, so that throwing out the oldest would throw out
@@ -65,26 +67,26 @@ class Texts:
     makes room only by what belongs to banks that were used longer ago.
     """
 
-    def __init__(self, clock: Clock, most: int = MOST_KEPT) -> None:
+    def __init__(self, clock: Clock, most: int = MAX_CACHED_BYTES) -> None:
         self._clock = clock
         self._most = most
-        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+        self._shelves: OrderedDict[str, _BankCache] = OrderedDict()
 
     async def read(self, bank: Bank, info: FileInfo) -> bytes:
         """The file as it was when `info` was found, or newer."""
-        shelf = self._shelf(bank)
+        shelf = self._get_bank_cache(bank)
         stamp, data = shelf.files.get(info.path, (None, b""))
-        if stamp == stamp_of(info):
+        if stamp == get_stamp(info):
             return data
         shelf.drop(info.path)
         data = await bank.files.read(info.path)
         if len(data) == info.size and is_settled(info, self._clock()):
-            self._keep(shelf, info, data)
+            self._cache_text(shelf, info, data)
         return data
 
-    def held(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
+    def get_cached(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
         """Those of the files that are at hand as they are now."""
-        kept = self._shelf(bank).files
+        kept = self._get_bank_cache(bank).files
         found: dict[str, bytes] = {}
         for info in files:
             stamp, data = kept.get(info.path, (None, b""))
@@ -92,88 +94,97 @@ class Texts:
                 found[info.path] = data
         return found
 
-    def forget_others(self, bank: Bank, present: set[str]) -> None:
+    def drop_others(self, bank: Bank, present: set[str]) -> None:
         """Files that are gone need no room."""
         if shelf := self._shelves.get(bank.address):
             for name in shelf.files.keys() - present:
                 shelf.drop(name)
 
-    def _shelf(self, bank: Bank) -> _Shelf:
-        shelf = self._shelves.setdefault(bank.address, _Shelf())
+    def _get_bank_cache(self, bank: Bank) -> _BankCache:
+        shelf = self._shelves.setdefault(bank.address, _BankCache())
         self._shelves.move_to_end(bank.address)
         return shelf
 
-    def _keep(self, shelf: _Shelf, info: FileInfo, data: bytes) -> None:
+    def _cache_text(self, shelf: _BankCache, info: FileInfo, data: bytes) -> None:
         if shelf.size + len(data) > self._most:
             return
         shelf.drop(info.path)  # another call may have been quicker
-        shelf.files[info.path] = (stamp_of(info), data)
+        shelf.files[info.path] = (get_stamp(info), data)
         shelf.size += len(data)
         while sum(each.size for each in self._shelves.values()) > self._most:
             oldest = next(address for address, each in self._shelves.items() if each is not shelf)
             del self._shelves[oldest]
 
 
-def stamp_of(info: FileInfo) -> Stamp:
+def get_stamp(info: FileInfo) -> FileStamp:
     return info.size, info.modified_at
 
 
 def is_settled(info: FileInfo, now: int) -> bool:
     """Whether a further change would give the file another time."""
-    return abs(now - info.modified_at) >= UNSETTLED
+    return abs(now - info.modified_at) >= SETTLE_MICROSECONDS
 
 
-def as_shown(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """For answers and the index: what is no text is shown as such, a byte order mark not at all."""
     return as_utf8(data).decode("utf-8", "replace").removeprefix("\ufeff")
 
 
-async def searched_files(bank: Bank) -> list[FileInfo]:
+async def list_searched_files(bank: Bank) -> list[FileInfo]:
     """The core files in their order, then the others by name."""
     core: list[FileInfo] = []
     others: list[FileInfo] = []
     for info in await bank.files.list():  # by name; at the root a path is one
         name = info.path.lower()
-        if not name.endswith(ENDINGS) or name[0] == "." or info.is_folder:
+        if not name.endswith(FILE_SUFFIXES) or name[0] == "." or info.is_folder:
             continue
-        if info.target is None or not leads_astray(info.target):
+        if info.target is None or not is_outside_bank(info.target):
             (core if name in _CORE_NAMES else others).append(info)
-    return sorted(core, key=_place) + others
+    return sorted(core, key=_get_sort_key) + others
 
 
-async def named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileInfo], list[str]]:
+async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileInfo], list[str]]:
     """Those of the names that are there, in the order in which they are searched, and the others.
 
     The folder is listed only for a name that is spelled otherwise there. Refused for a name that
     is none of a bank.
     """
-    wanted = list(dict.fromkeys(map(checked_name, names)))
-    found = {name: await _info(bank, name) for name in wanted} if len(wanted) <= FEW else {}
+    wanted = list(dict.fromkeys(map(check_name, names)))
+    found = (
+        {name: await _read_info(bank, name) for name in wanted}
+        if len(wanted) <= MAX_SINGLE_LOOKUPS
+        else {}
+    )
     missing = [name for name in wanted if found.get(name) is None]
     if missing:
-        listed = {info.path: info for info in await searched_files(bank)}
-        found |= {name: listed.get(matching(listed, name) or "") for name in missing}
+        listed = {info.path: info for info in await list_searched_files(bank)}
+        found |= {name: listed.get(find_matching(listed, name) or "") for name in missing}
     infos = {info.path: info for info in found.values() if info is not None}
-    return sorted(infos.values(), key=_place), [name for name in wanted if found[name] is None]
+    return sorted(infos.values(), key=_get_sort_key), [
+        name for name in wanted if found[name] is None
+    ]
 
 
-async def _info(bank: Bank, name: str) -> FileInfo | None:
-    for candidate in candidates(name):
+async def _read_info(bank: Bank, name: str) -> FileInfo | None:
+    for candidate in list_candidates(name):
         with suppress(Refused):  # a link that leads out
-            info = await bank.files.info(candidate)
-            if info is not None and not info.is_folder and not leads_astray(info.target):
+            info = await bank.files.read_info(candidate)
+            if info is not None and not info.is_folder and not is_outside_bank(info.target):
                 return info
     return None
 
 
-def _place(info: FileInfo) -> tuple[int, str]:
-    today = written_name(info.path)
+def _get_sort_key(info: FileInfo) -> tuple[int, str]:
+    today = normalize_name(info.path)
     return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.path)
 
 
-SHORTEST, LONGEST = 800, 2_000  # characters of a part, where there is more below its heading
-SHARE_OF_CUTS = 3  # one of so many entries may begin a new part
-PATH_SIGN = " > "  # between a heading and the one below it
+MIN_PART_CHARACTERS, MAX_PART_CHARACTERS = (
+    800,
+    2_000,
+)  # characters of a part, where there is more below its heading
+ENTRIES_PER_CUT = 3  # one of so many entries may begin a new part
+PATH_SEPARATOR = " > "  # between a heading and the one below it
 
 _MARKER = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
 _ENTRY = re.compile(_MARKER)
@@ -183,7 +194,7 @@ _DATED_TITLE = re.compile(_DATE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 # What stands before a placeholder: the marker of an item, the box of a task, a label.
-_BEFORE = re.compile(rf"(?:{_MARKER}+)?(?:\[[ xX]\][ \t]+)?(?:\*\*[^*]+(?::\*\*|\*\*:))?")
+_ITEM_PREFIX = re.compile(rf"(?:{_MARKER}+)?(?:\[[ xX]\][ \t]+)?(?:\*\*[^*]+(?::\*\*|\*\*:))?")
 _DAY = re.compile(
     r"\[(?P<entry>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\]"
     r"|\*\*Date:\*\*[ \t]*(?P<date>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)"
@@ -191,7 +202,7 @@ _DAY = re.compile(
 )
 
 
-class Part(Value):
+class FilePart(Value):
     """Lines of a file; `line` is the first of them, counted from 1, `start` its place in the text.
 
     A line that is too long for one part is in several.
@@ -204,32 +215,34 @@ class Part(Value):
     text: str
 
 
-def parts_of(text: str, *, is_markdown: bool) -> list[Part]:
+def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
     """In their order. A heading with nothing below it is no part, nor is one whose text is yet
     to be written, as a template has it.
 
     Where a long section is cut depends on what its entries say, not on how many stand before
     them: whoever adds one changes the part it is in, and no other.
     """
-    lines = lines_of(text)
+    lines = split_lines(text)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    found: list[Part] = []
-    for path, bounds, body in _spans(text, lines) if is_markdown else [("", (0, len(lines)), 0)]:
+    found: list[FilePart] = []
+    for path, bounds, body in (
+        _split_spans(text, lines) if is_markdown else [("", (0, len(lines)), 0)]
+    ):
         first, end = bounds
         if not _is_blank(lines[body:end]) and not (is_markdown and _is_unwritten(lines[body:end])):
             found += _divide_section(path, lines, starts, (first, body, end))
     return found
 
 
-def part_at(parts: Sequence[Part], line: int) -> Part | None:
+def find_part(parts: Sequence[FilePart], line: int) -> FilePart | None:
     """The part that has the line."""
     at = bisect_right(parts, line, key=lambda part: part.line) - 1
     return parts[at] if at >= 0 and parts[at].last >= line else None
 
 
-def moment_of(text: str) -> int | None:
+def find_moment(text: str) -> int | None:
     """The time of the first dated entry, where the text has one."""
     found = _DAY.search(text)
     if found is None:
@@ -240,14 +253,14 @@ def moment_of(text: str) -> int | None:
     else:
         day = found["entry"] or found["date"]
     try:
-        return parsed(day)
+        return parse_time(day)
     except ValueError:
         return None
 
 
-def _spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int], int]]:
+def _split_spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int], int]]:
     """For each heading its path, its lines up to the next heading, and where its body begins."""
-    headings, end = sections(text), len(lines)
+    headings, end = list_sections(text), len(lines)
     first = headings[0].heading if headings else end
     yield "", (0, first), 0
     above: list[tuple[int, str]] = []
@@ -255,19 +268,19 @@ def _spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, in
         above = [(level, title) for level, title in above if level < section.level]
         above.append((section.level, section.title))
         following = headings[at + 1].heading if at + 1 < len(headings) else end
-        path = PATH_SIGN.join(title for _, title in above if title)
+        path = PATH_SEPARATOR.join(title for _, title in above if title)
         rule = None
         if _DATED_TITLE.match(section.title):
-            rule = _first_rule(lines, section.first, following)
+            rule = _find_first_rule(lines, section.first, following)
         if rule is None:
             yield path, (section.heading, following), section.first
         else:  # an entry that a rule ends: what follows belongs to the heading above it
             yield path, (section.heading, rule), section.first
-            outer = PATH_SIGN.join(title for _, title in above[:-1] if title)
+            outer = PATH_SEPARATOR.join(title for _, title in above[:-1] if title)
             yield outer, (rule + 1, following), rule + 1
 
 
-def _first_rule(lines: Sequence[str], first: int, end: int) -> int | None:
+def _find_first_rule(lines: Sequence[str], first: int, end: int) -> int | None:
     """The line of it, outside code."""
     fence = ""
     for at in range(first, end):
@@ -288,33 +301,35 @@ def _is_blank(lines: Sequence[str]) -> bool:
 def _is_unwritten(lines: Sequence[str]) -> bool:
     """Whether there are placeholders alone, with the labels in front of them."""
     return any("[" in line for line in lines) and all(
-        is_placeholder(_BEFORE.sub("", line.strip(), count=1)) for line in lines
+        is_placeholder(_ITEM_PREFIX.sub("", line.strip(), count=1)) for line in lines
     )
 
 
 def _divide_section(
     path: str, lines: Sequence[str], starts: Sequence[int], bounds: tuple[int, int, int]
-) -> Iterator[Part]:
+) -> Iterator[FilePart]:
     """From the first line to the last; in between is where the body begins."""
     first, body, end = bounds
-    if starts[end] - starts[first] <= LONGEST:
-        yield from _part(path, lines, starts, first, end)
+    if starts[end] - starts[first] <= MAX_PART_CHARACTERS:
+        yield from _build_parts(path, lines, starts, first, end)
         return
     begun = first
-    for unit, following in pairwise([*_units(lines, starts, first, end), end]):
+    for unit, following in pairwise([*_find_unit_starts(lines, starts, first, end), end]):
         size, more = starts[unit] - starts[begun], starts[following] - starts[unit]
-        is_cut = crc32(lines[unit].encode("utf-8", "replace")) % SHARE_OF_CUTS == 0
+        is_cut = crc32(lines[unit].encode("utf-8", "replace")) % ENTRIES_PER_CUT == 0
         if unit > begun and (
-            size + more > LONGEST
-            or (size >= SHORTEST and is_cut)
+            size + more > MAX_PART_CHARACTERS
+            or (size >= MIN_PART_CHARACTERS and is_cut)
             or (_DATED_ENTRY.match(lines[unit]) and not _is_blank(lines[max(begun, body) : unit]))
         ):
-            yield from _part(path, lines, starts, begun, unit)
+            yield from _build_parts(path, lines, starts, begun, unit)
             begun = unit
-    yield from _part(path, lines, starts, begun, end)
+    yield from _build_parts(path, lines, starts, begun, end)
 
 
-def _units(lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[int]:
+def _find_unit_starts(
+    lines: Sequence[str], starts: Sequence[int], first: int, end: int
+) -> Iterator[int]:
     """Where something begins that stays together if it can: an entry, a paragraph.
 
     What is too long for one part is taken line by line.
@@ -322,29 +337,29 @@ def _units(lines: Sequence[str], starts: Sequence[int], first: int, end: int) ->
     begun = first
     for at in range(first, end):
         after_blank = at > first and not lines[at - 1].strip() and lines[at].strip()
-        too_long = starts[at + 1] - starts[begun] > LONGEST
+        too_long = starts[at + 1] - starts[begun] > MAX_PART_CHARACTERS
         if at == first or after_blank or too_long or _ENTRY.match(lines[at]):
             begun = at
             yield at
 
 
-def _part(
+def _build_parts(
     path: str, lines: Sequence[str], starts: Sequence[int], first: int, end: int
-) -> Iterator[Part]:
+) -> Iterator[FilePart]:
     """One part; more of a single line that is longer than a part may be."""
     while end > first and not lines[end - 1].strip():
         end -= 1
     while first < end and not lines[first].strip():
         first += 1
     text = "".join(lines[first:end])
-    for at in range(0, len(text), LONGEST) if end == first + 1 else [0]:
-        piece = text[at : at + LONGEST] if end == first + 1 else text
+    for at in range(0, len(text), MAX_PART_CHARACTERS) if end == first + 1 else [0]:
+        piece = text[at : at + MAX_PART_CHARACTERS] if end == first + 1 else text
         if piece.strip():
-            yield Part(path, first + 1, end, starts[first] + at, piece)
+            yield FilePart(path, first + 1, end, starts[first] + at, piece)
 
 
-MOST_INDEXED = 4 * 1024 * 1024  # bytes from a file's beginning
-MOST_PARTS = 10_000  # likewise: a search waits while they are written
+MAX_INDEXED_BYTES = 4 * 1024 * 1024  # bytes from a file's beginning
+MAX_PARTS = 10_000  # likewise: a search waits while they are written
 
 
 class IndexedText(Value):
@@ -354,69 +369,75 @@ class IndexedText(Value):
     """
 
     etag: str
-    parts: list[Part]
-    masked: list[Part]
+    parts: list[FilePart]
+    masked: list[FilePart]
     is_partial: bool
 
 
-def indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
+def build_indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
     """Cut as the file stands there, and masked as a whole: a secret may span two parts."""
-    text = _beginning(data)
+    text = _decode_beginning(data)
     parts = _divide_file(name, text)
-    is_partial = len(as_utf8(data)) > MOST_INDEXED or len(parts) > MOST_PARTS
-    parts = parts[:MOST_PARTS]
-    cleaned = list(_masked(parts, secret_spans(text))) if mask else parts
-    return IndexedText(etag_of(data), parts, cleaned, is_partial)
+    is_partial = len(as_utf8(data)) > MAX_INDEXED_BYTES or len(parts) > MAX_PARTS
+    parts = parts[:MAX_PARTS]
+    cleaned = list(_mask_parts(parts, find_secrets(text))) if mask else parts
+    return IndexedText(compute_etag(data), parts, cleaned, is_partial)
 
 
-def line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
+def list_line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
     """The first and the last line of each part."""
-    return [(part.line, part.last) for part in _divide_file(name, _beginning(data))[:MOST_PARTS]]
+    return [
+        (part.line, part.last) for part in _divide_file(name, _decode_beginning(data))[:MAX_PARTS]
+    ]
 
 
-def plan(
-    file: str, scope: str, parent: str, old: Sequence[Record], parts: Sequence[Part], at: int
+def plan_steps(
+    file: str, scope: str, parent: str, old: Sequence[Record], parts: Sequence[FilePart], at: int
 ) -> tuple[int, list[Step]]:
     """The position of the first part, and the steps from the old sections to these parts.
 
     What reads the same stays the same record, and the positions begin where most of these keep
     theirs: an entry on top moves nothing. Of the others, those under the same heading are changed.
     """
-    same = _paired([(_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old])
+    same = _pair_records(
+        [(_build_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old]
+    )
     shifts = Counter((record.position or 0) - number for number, record in same.items())
     first = shifts.most_common(1)[0][0] if shifts else 0
     used = {record.id for record in same.values()}
-    names = [None if number in same else _name(file, p) for number, p in enumerate(parts)]
-    like = _paired(names, [(record.name, record) for record in old if record.id not in used])
+    names = [None if number in same else _build_name(file, p) for number, p in enumerate(parts)]
+    like = _pair_records(names, [(record.name, record) for record in old if record.id not in used])
     used |= {record.id for record in like.values()}
     steps: list[Step] = []
     for number, part in enumerate(parts):
         values = {
             "text": part.text,
             "position": first + number,
-            "occurred_at": moment_of(part.text),
+            "occurred_at": find_moment(part.text),
         }
         record = same.get(number) or like.get(number)
         if record is None:
-            steps.append(Insert(_section(file, scope, parent, part, values, at)))
+            steps.append(Insert(_build_section(file, scope, parent, part, values, at)))
         elif any(getattr(record, name) != value for name, value in values.items()):
             steps.append(Update(record.id, values, record.version))
     steps += [Delete(record.ref) for record in old if record.id not in used]
     return first, steps
 
 
-def _beginning(data: bytes) -> str:
+def _decode_beginning(data: bytes) -> str:
     data = as_utf8(data)
-    if len(data) > MOST_INDEXED:
-        data = data[: data.rfind(b"\n", 0, MOST_INDEXED) + 1 or MOST_INDEXED]
-    return as_shown(data)
+    if len(data) > MAX_INDEXED_BYTES:
+        data = data[: data.rfind(b"\n", 0, MAX_INDEXED_BYTES) + 1 or MAX_INDEXED_BYTES]
+    return decode_text(data)
 
 
-def _divide_file(name: str, text: str) -> list[Part]:
-    return parts_of(text, is_markdown=name.lower().endswith(".md"))
+def _divide_file(name: str, text: str) -> list[FilePart]:
+    return split_parts(text, is_markdown=name.lower().endswith(".md"))
 
 
-def _masked(parts: Sequence[Part], spans: Sequence[tuple[int, int, str]]) -> Iterator[Part]:
+def _mask_parts(
+    parts: Sequence[FilePart], spans: Sequence[tuple[int, int, str]]
+) -> Iterator[FilePart]:
     passed = 0
     for part in parts:
         end = part.start + len(part.text)
@@ -431,10 +452,10 @@ def _masked(parts: Sequence[Part], spans: Sequence[tuple[int, int, str]]) -> Ite
             pieces.append(f"[masked: {kind}]")
             at = min(stop, end)
         text = "".join([*pieces, part.text[at - part.start :]]) if pieces else part.text
-        yield replace(part, heading=masked(part.heading)[0], text=text)
+        yield replace(part, heading=mask_text(part.heading)[0], text=text)
 
 
-def _paired(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> dict[int, Record]:
+def _pair_records(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> dict[int, Record]:
     """For the numbers of what is wanted the records with the same key, each used once."""
     waiting: defaultdict[Any, list[Record]] = defaultdict(list)
     for key, record in reversed(old):
@@ -446,20 +467,20 @@ def _paired(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> dict[in
     }
 
 
-def _name(file: str, part: Part) -> str:
+def _build_name(file: str, part: FilePart) -> str:
     return f"{file}: {part.heading}" if part.heading else file
 
 
-def _section(
-    file: str, scope: str, parent: str, part: Part, values: dict[str, Any], at: int
+def _build_section(
+    file: str, scope: str, parent: str, part: FilePart, values: dict[str, Any], at: int
 ) -> Record:
     """Without a session: in one, the words of its neighbours would find it as well."""
     return Record(
         id=str(uuid4()),
-        kind=SECTION,
+        kind=SECTION_KIND,
         created_at=at,
         updated_at=at,
-        name=_name(file, part),
+        name=_build_name(file, part),
         type=file,
         parent=parent,
         scope=scope,

@@ -6,84 +6,95 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from everkept.core.answers import SectionHit, SectionsFound
+from everkept.core.answers import SectionHit, SectionHits
 from everkept.core.files import FileInfo
-from everkept.core.ports import Embedder, Indexing, RecordStore
-from everkept.core.records import Record, Weights, Where
-from everkept.core.sessions import Call, Session
+from everkept.core.ports import Embedder, RecordStore, VectorIndexer
+from everkept.core.records import Record, RecordFilter, Weights
+from everkept.core.sessions import Session, ToolCall
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError
-from everkept.families.bank.bank_files import aside, etag_of
-from everkept.families.bank.banks import Bank, BankRecords, Banks, uri_of
-from everkept.families.bank.model import SECTION
-from everkept.families.bank.section_index import SectionIndex, Synced, holds, scope_of
-from everkept.families.bank.section_records import indexed_text, line_ranges, searched_files
-from everkept.retrieval.excerpts import excerpt
-from everkept.retrieval.profile import Place, Profile
+from everkept.families.bank.bank_files import compute_etag, run_in_thread_if_large
+from everkept.families.bank.banks import Bank, BankRecords, Banks, build_uri
+from everkept.families.bank.model import SECTION_KIND
+from everkept.families.bank.section_index import (
+    IndexSyncResult,
+    SectionIndex,
+    compute_scope,
+    is_indexed,
+)
+from everkept.families.bank.section_records import (
+    build_indexed_text,
+    list_line_ranges,
+    list_searched_files,
+)
+from everkept.retrieval.excerpts import select_excerpt
+from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import Value, replace
 
 # Seconds. A command has no background that would go on, and finds nothing by meaning otherwise.
-COMMAND_PATIENCE = 3.0
-PATIENCE = 0.3
-FEW = 32  # sections that a conversation waits for: about what one edit leaves
+COMMAND_WAIT_SECONDS = 3.0
+WAIT_SECONDS = 0.3
+MAX_AWAITED_SECTIONS = 32  # sections that a conversation waits for: about what one edit leaves
 
 
-class SectionVectors:
+class SectionEmbeddings:
     """Sees to it that what was just written is found by its meaning too, where that is quick."""
 
-    def __init__(self, indexing: Indexing) -> None:
+    def __init__(self, indexing: VectorIndexer) -> None:
         self._indexing = indexing
         # The revision at which none waited: those that wait now came with a later one.
         self._complete: WeakKeyDictionary[RecordStore, int] = WeakKeyDictionary()
 
-    async def waiting(self, store: RecordStore, session: Session) -> int:
+    async def wait_for_pending(self, store: RecordStore, session: Session) -> int:
         """How many are left after the wait; none where meaning does not count at all."""
         embedder = self._indexing.embedder
         if embedder is None or self._indexing.fault is not None:
             return 0
-        revision = await store.revision()
+        revision = await store.get_revision()
         if self._complete.get(store) == revision:
             return 0
-        if count := await _count(store, embedder):
+        if count := await _count_pending(store, embedder):
             self._indexing.wake(store)
-            if patience := _patience(session, count):
-                await self._indexing.settled(patience)
-                count = await _count(store, embedder)
+            if patience := _compute_wait(session, count):
+                await self._indexing.wait_until_settled(patience)
+                count = await _count_pending(store, embedder)
         if not count:
             self._complete[store] = revision
         return count
 
 
-async def _count(store: RecordStore, embedder: Embedder) -> int:
-    _, waiting = await store.vector_counts(embedder.name, (SECTION,))
+async def _count_pending(store: RecordStore, embedder: Embedder) -> int:
+    _, waiting = await store.count_vectors(embedder.name, (SECTION_KIND,))
     return waiting
 
 
-def _patience(session: Session, count: int) -> float:
+def _compute_wait(session: Session, count: int) -> float:
     if not session.is_conversation:
-        return COMMAND_PATIENCE
-    return PATIENCE if count <= FEW else 0.0
+        return COMMAND_WAIT_SECONDS
+    return WAIT_SECONDS if count <= MAX_AWAITED_SECTIONS else 0.0
 
 
 # Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and
 # more, of 56 about something else 51 had one below 0.25.
-SECTIONS = Profile(
-    kinds=(SECTION,),
+SECTION_PROFILE = SearchProfile(
+    kinds=(SECTION_KIND,),
     weights=Weights(name=2.0),
     reading="any",
     strategy="hybrid",
     least_meaning=0.25,
 )
-SIGNS = replace(SECTIONS, strategy="keyword")  # for a question without a single word
-SEARCH_TIME = 2.0  # seconds
-MOST_NAMED = 5  # files in a notice
-OUTLINES = 64  # files whose lines are remembered
+KEYWORD_PROFILE = replace(
+    SECTION_PROFILE, strategy="keyword"
+)  # for a question without a single word
+SEARCH_SECONDS = 2.0  # seconds
+MAX_FILES_NAMED = 5  # files in a notice
+MAX_CACHED_OUTLINES = 64  # files whose lines are remembered
 
 log = logging.getLogger(__name__)
 
 
-class Located(Value):
+class LocatedSection(Value):
     """A section with the lines that it has in its file."""
 
     file: str
@@ -93,18 +104,18 @@ class Located(Value):
     text: str
     score: float
 
-    def excerpt(self, query: str) -> tuple[int, str]:
+    def build_excerpt(self, query: str) -> tuple[int, str]:
         """What of it is shown, and the line on which that begins."""
-        shown = excerpt(self.text, query)
+        shown = select_excerpt(self.text, query)
         return self.line + shown.skipped, shown.text
 
 
-class Ranked(Value):
-    sections: list[Located]
+class RankedSections(Value):
+    sections: list[LocatedSection]
     notices: list[str]
 
 
-class BankSections:
+class BankSectionSearch:
     """Brings the index in step, asks the one search, and looks up what it found in the files."""
 
     def __init__(
@@ -112,63 +123,63 @@ class BankSections:
         banks: Banks,
         records: BankRecords,
         index: SectionIndex,
-        indexing: Indexing,
+        indexing: VectorIndexer,
         clock: Clock,
         *,
-        time_limit: float | None = SEARCH_TIME,
+        time_limit: float | None = SEARCH_SECONDS,
     ) -> None:
         self.texts = index.texts
         self._banks = banks
         self._records = records
         self._index = index
         self._indexing = indexing
-        self._vectors = SectionVectors(indexing)
+        self._vectors = SectionEmbeddings(indexing)
         self._clock = clock
         self._time_limit = time_limit
         self._outlines: OrderedDict[tuple[str, str, str], list[tuple[int, int]]] = OrderedDict()
 
-    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
-        bank = await self._banks.existing(call)
-        ranked = await self.ranked(call, bank, query, limit)
-        return SectionsFound([_hit(found, query) for found in ranked.sections], ranked.notices)
+    async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
+        bank = await self._banks.require_bank(call)
+        ranked = await self.rank_sections(call, bank, query, limit)
+        return SectionHits([_build_hit(found, query) for found in ranked.sections], ranked.notices)
 
-    async def take_in(self, call: Call) -> RecordStore | None:
+    async def index_all(self, call: ToolCall) -> RecordStore | None:
         """Indexes all files of the active bank, however long it takes, and gives its records;
         None where there is no bank."""
         try:
-            bank = await self._banks.existing(call)
+            bank = await self._banks.require_bank(call)
         except BankNotFound:
             return None
         synced = await self._index.sync(bank, hurried=False)
-        for notice in _notices(synced):
+        for notice in _build_notices(synced):
             log.warning("%s", notice)
-        return await self._records.to_read(bank)
+        return await self._records.open_to_read(bank)
 
-    async def ranked(
+    async def rank_sections(
         self,
-        call: Call,
+        call: ToolCall,
         bank: Bank,
         query: str,
         limit: int,
         *,
         files: Sequence[FileInfo] | None = None,
         is_all: bool = True,
-    ) -> Ranked:
+    ) -> RankedSections:
         """The best first; what is no more in its file is left out.
 
         `files` are those of the bank, where they were listed just now, or with `is_all` false the
         ones that the sections are to be of.
         """
-        files = await searched_files(bank) if files is None else files
+        files = await list_searched_files(bank) if files is None else files
         synced = await self._index.sync(bank, files, call.report, is_all=is_all)
-        store = await self._records.to_read(bank)
-        waiting = await self._vectors.waiting(store, call.session)
+        store = await self._records.open_to_read(bank)
+        waiting = await self._vectors.wait_for_pending(store, call.session)
         types = () if is_all else tuple(info.path for info in files)
         has_words = any(sign.isalnum() for sign in query)
         found = await search(
-            [Place(store, Where(scopes=(scope_of(bank),), types=types))],
+            [SearchPlace(store, RecordFilter(scopes=(compute_scope(bank),), types=types))],
             query,
-            SECTIONS if has_words else SIGNS,
+            SECTION_PROFILE if has_words else KEYWORD_PROFILE,
             limit=limit,
             embedder=self._indexing.embedder,
             now=self._clock(),
@@ -176,13 +187,13 @@ class BankSections:
         )
         notices = [
             *(notice.message for notice in found.notices),
-            *_notices(synced),
-            *([_without_vectors(waiting)] if waiting and has_words else []),
+            *_build_notices(synced),
+            *([_format_pending(waiting)] if waiting and has_words else []),
         ]
         infos = {info.path: info for info in files} if found.hits else {}
-        lines = await self._lines(bank, store, infos, [hit.record for hit in found.hits])
+        lines = await self._find_lines(bank, store, infos, [hit.record for hit in found.hits])
         sections = [
-            Located(
+            LocatedSection(
                 file=str(hit.record.facets["file"]),
                 heading=hit.record.facets.get("heading"),
                 line=lines[hit.record.id][0],
@@ -193,9 +204,9 @@ class BankSections:
             for hit in found.hits
             if hit.record.id in lines
         ]
-        return Ranked(sections, notices)
+        return RankedSections(sections, notices)
 
-    async def _lines(
+    async def _find_lines(
         self,
         bank: Bank,
         store: RecordStore,
@@ -212,10 +223,10 @@ class BankSections:
             file = files.get(file_id)
             info = infos.get(file.name or "") if file else None
             if file and info:
-                found |= await self._lines_in(bank, info, file, sections)
+                found |= await self._find_lines_in_file(bank, info, file, sections)
         return found
 
-    async def _lines_in(
+    async def _find_lines_in_file(
         self, bank: Bank, info: FileInfo, file: Record, sections: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
         name = info.path
@@ -223,19 +234,19 @@ class BankSections:
             data = await self.texts.read(bank, info)
         except EverkeptError:  # gone, or named in the notices as not readable
             return {}
-        etag = etag_of(data)
-        if not holds(file, etag):
-            return await self._lines_by_text(name, data, sections)
-        lines = await self._outline(bank, name, etag, data)
+        etag = compute_etag(data)
+        if not is_indexed(file, etag):
+            return await self._find_lines_by_text(name, data, sections)
+        lines = await self._get_line_ranges(bank, name, etag, data)
         places = {s.id: (s.position or 0) - int(file.facets["first"]) for s in sections}
         return {key: lines[at] for key, at in places.items() if 0 <= at < len(lines)}
 
-    async def _lines_by_text(
+    async def _find_lines_by_text(
         self, name: str, data: bytes, sections: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
         """For a file that the index is not in step with."""
         mask = self._banks.options.mask_secrets
-        text = await asyncio.to_thread(indexed_text, name, data, mask=mask)
+        text = await asyncio.to_thread(build_indexed_text, name, data, mask=mask)
         known = {
             (part.heading or None, part.text): (part.line, part.last)
             for part in reversed(text.masked)
@@ -243,30 +254,32 @@ class BankSections:
         keys = {section.id: (section.facets.get("heading"), section.text) for section in sections}
         return {section: known[key] for section, key in keys.items() if key in known}
 
-    async def _outline(
+    async def _get_line_ranges(
         self, bank: Bank, name: str, etag: str, data: bytes
     ) -> list[tuple[int, int]]:
         key = (bank.address, name, etag)
         if key not in self._outlines:
-            self._outlines[key] = await aside(len(data), lambda: line_ranges(name, data))
-            if len(self._outlines) > OUTLINES:
+            self._outlines[key] = await run_in_thread_if_large(
+                len(data), lambda: list_line_ranges(name, data)
+            )
+            if len(self._outlines) > MAX_CACHED_OUTLINES:
                 self._outlines.popitem(last=False)
         return self._outlines[key]
 
 
-def _hit(found: Located, query: str) -> SectionHit:
-    line, text = found.excerpt(query)
+def _build_hit(found: LocatedSection, query: str) -> SectionHit:
+    line, text = found.build_excerpt(query)
     return SectionHit(
         file=found.file,
         line=line,
         text=text,
         score=round(found.score, 4),
-        uri=uri_of(found.file),
+        uri=build_uri(found.file),
         heading=found.heading,
     )
 
 
-def _without_vectors(count: int) -> str:
+def _format_pending(count: int) -> str:
     waiting = (
         "1 section waits for its vector"
         if count == 1
@@ -275,19 +288,22 @@ def _without_vectors(count: int) -> str:
     return f"{waiting}, and until then words alone find {'it' if count == 1 else 'them'}."
 
 
-def _notices(synced: Synced) -> list[str]:
+def _build_notices(synced: IndexSyncResult) -> list[str]:
     """What the sections leave out, in sentences."""
     notices = [f"{name} could not be read: {fault}" for name, fault in synced.faults.items()]
     if synced.waiting:
         notices.append(
-            f"Not indexed yet, so that no sections of them are ranked: {_some(synced.waiting)}. "
+            f"Not indexed yet, so that no sections of them are ranked: "
+            f"{_format_names(synced.waiting)}. "
             "The next search goes on with it."
         )
     if synced.partly:
-        notices.append(f"Sections are ranked of the beginning only of {_some(synced.partly)}.")
+        notices.append(
+            f"Sections are ranked of the beginning only of {_format_names(synced.partly)}."
+        )
     return notices
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def _format_names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_FILES_NAMED
+    return ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")

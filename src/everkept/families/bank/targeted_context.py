@@ -5,32 +5,37 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
-from everkept.core.sessions import Call
-from everkept.core.text import clipped, normalised
+from everkept.core.sessions import ToolCall
+from everkept.core.text import clip_text, compute_name_key
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.families.bank.banks import Bank, BankRecords, Banks, checked_name, written_name
-from everkept.families.bank.core_files import Digest, digest_of
-from everkept.families.bank.graph.mirror import Mirror
-from everkept.families.bank.graph.model import EntityView, FoundEntity, OpenedNodes
-from everkept.families.bank.graph.queries import GraphReading
-from everkept.families.bank.graph.tools import GraphCalls
-from everkept.families.bank.markdown_sections import lines_of, sections
+from everkept.families.bank.banks import Bank, BankRecords, Banks, check_name, normalize_name
+from everkept.families.bank.core_files import Digest, build_digest
+from everkept.families.bank.graph.mirror import GraphMirror
+from everkept.families.bank.graph.model import BankEntityView, BankOpenedNodes, FoundEntity
+from everkept.families.bank.graph.queries import GraphReader
+from everkept.families.bank.graph.tools import GraphAccess
+from everkept.families.bank.markdown_sections import list_sections, split_lines
 from everkept.families.bank.model import CORE_FILES, StoreId
-from everkept.families.bank.section_records import as_shown, searched_files
-from everkept.families.bank.section_search import BankSections
+from everkept.families.bank.section_records import decode_text, list_searched_files
+from everkept.families.bank.section_search import BankSectionSearch
 from everkept.tools.schema import Field, to_json
-from everkept.tools.tool import Family, Warned, tool
+from everkept.tools.tool import ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-PATHS = ("docPath", "path")  # attributes of an entity that name a file
-HEADINGS = ("heading", "section", "anchor")  # and a heading in it
-AROUND = 3  # lines before and after a match
-FIRST_LINES = 60  # of a file in which nothing matches
-EXACT, PREFIX, WORD, INSIDE = 100.0, 80.0, 60.0, 40.0  # what a hit in a name counts
-SHARES = {"name": 1.0, "type": 0.8, "attrs": 0.6}
+PATH_ATTRIBUTES = ("docPath", "path")  # attributes of an entity that name a file
+HEADING_ATTRIBUTES = ("heading", "section", "anchor")  # and a heading in it
+CONTEXT_LINES = 3  # lines before and after a match
+MAX_FIRST_LINES = 60  # of a file in which nothing matches
+EXACT_SCORE, PREFIX_SCORE, WORD_SCORE, INSIDE_SCORE = (
+    100.0,
+    80.0,
+    60.0,
+    40.0,
+)  # what a hit in a name counts
+FIELD_WEIGHTS = {"name": 1.0, "type": 0.8, "attrs": 0.6}
 
-_POINTER = re.compile(
+_DOC_POINTER = re.compile(
     r"DOC:\s*(?P<path>\S.*?\.(?:md|json))(?:\s+#\s+(?P<heading>.+?))?(?:\s+-\s.*)?$"
 )
 _WORDS = re.compile(r"\w{3,}")
@@ -44,7 +49,7 @@ class GraphHit(Value):
     matched_in: Annotated[list[str], Field(name="matchedIn")]
 
 
-class Pointer(Value):
+class FilePointer(Value):
     """A place in a file, and why it is meant."""
 
     path: str
@@ -53,39 +58,42 @@ class Pointer(Value):
     entity_id: Annotated[str | None, Field(name="entityId")] = None
 
 
-def hit_of(entity: FoundEntity, query: str) -> GraphHit:
+def build_hit(entity: FoundEntity, query: str) -> GraphHit:
     """How literally the query, else some of its words, stands in what is known of an entity."""
-    phrase = normalised(query)
+    phrase = compute_name_key(query)
     words = set(_WORDS.findall(phrase))
     fields = {
-        "name": normalised(entity.name),
-        "type": normalised(entity.entity_type),
-        "attrs": normalised(" ".join(map(str, (entity.attrs or {}).values()))),
+        "name": compute_name_key(entity.name),
+        "type": compute_name_key(entity.entity_type),
+        "attrs": compute_name_key(" ".join(map(str, (entity.attrs or {}).values()))),
     }
-    scores = {name: SHARES[name] * _score(text, phrase, words) for name, text in fields.items()}
+    scores = {
+        name: FIELD_WEIGHTS[name] * _score_text(text, phrase, words)
+        for name, text in fields.items()
+    }
     matched = [name for name, score in scores.items() if score]
     best = round(max(scores.values()), 2)
     return GraphHit(entity.id, entity.name, entity.entity_type, best, matched)
 
 
-def _score(text: str, phrase: str, words: set[str]) -> float:
+def _score_text(text: str, phrase: str, words: set[str]) -> float:
     if phrase in text:
         if text.startswith(phrase):
-            return EXACT if text == phrase else PREFIX
-        return WORD if re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) else INSIDE
-    return INSIDE * len(words & set(_WORDS.findall(text))) / len(words) if words else 0.0
+            return EXACT_SCORE if text == phrase else PREFIX_SCORE
+        return WORD_SCORE if re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) else INSIDE_SCORE
+    return INSIDE_SCORE * len(words & set(_WORDS.findall(text))) / len(words) if words else 0.0
 
 
-def pointers_in(
-    opened: OpenedNodes, scores: Mapping[str, float], *, core_first: bool
-) -> list[Pointer]:
+def find_pointers(
+    opened: BankOpenedNodes, scores: Mapping[str, float], *, core_first: bool
+) -> list[FilePointer]:
     """What attributes and observations point at: the best entities first, then with a heading."""
-    found: dict[tuple[str, str | None], Pointer] = {}
-    for pointer in [*_in_attributes(opened.entities), *_in_observations(opened)]:
-        if _is_name(pointer.path):
+    found: dict[tuple[str, str | None], FilePointer] = {}
+    for pointer in [*_find_in_attributes(opened.entities), *_find_in_observations(opened)]:
+        if _is_file_name(pointer.path):
             found.setdefault((pointer.path, pointer.heading_hint), pointer)
 
-    def place(pointer: Pointer) -> tuple[float, bool, bool, str]:
+    def place(pointer: FilePointer) -> tuple[float, bool, bool, str]:
         score = scores.get(pointer.entity_id or "", 0.0)
         is_core = core_first and pointer.path in CORE_FILES
         return -score, pointer.heading_hint is None, not is_core, pointer.path
@@ -93,54 +101,54 @@ def pointers_in(
     return sorted(found.values(), key=place)
 
 
-def _in_attributes(entities: Iterable[EntityView]) -> Iterable[Pointer]:
+def _find_in_attributes(entities: Iterable[BankEntityView]) -> Iterable[FilePointer]:
     for entity in entities:
         attrs = entity.attrs or {}
-        path = _first(attrs, PATHS)
+        path = _find_first(attrs, PATH_ATTRIBUTES)
         if path:
             reason = f"attributes of {entity.name}"
-            yield Pointer(path, _first(attrs, HEADINGS), reason, entity.id)
+            yield FilePointer(path, _find_first(attrs, HEADING_ATTRIBUTES), reason, entity.id)
 
 
-def _in_observations(opened: OpenedNodes) -> Iterable[Pointer]:
+def _find_in_observations(opened: BankOpenedNodes) -> Iterable[FilePointer]:
     names = {entity.id: entity.name for entity in opened.entities}
     for observation in opened.observations:
-        if found := _POINTER.match(observation.text):
+        if found := _DOC_POINTER.match(observation.text):
             owner = observation.entity_id
             reason = f"observation of {names.get(owner, owner)}"
-            yield Pointer(found["path"], found["heading"], reason, owner)
+            yield FilePointer(found["path"], found["heading"], reason, owner)
 
 
-def _first(attrs: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+def _find_first(attrs: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((v for key in keys if isinstance(v := attrs.get(key), str) and v.strip()), None)
 
 
-def _is_name(path: str) -> bool:
+def _is_file_name(path: str) -> bool:
     try:
-        return bool(checked_name(path))
+        return bool(check_name(path))
     except Refused:
         return False
 
 
-def passage(text: str, heading: str | None, query: str) -> tuple[str, str]:
+def select_passage(text: str, heading: str | None, query: str) -> tuple[str, str]:
     """What to quote of a file, and why: the section, what is around matches, or the beginning."""
-    lines = lines_of(text)
-    wanted = normalised(heading or "").lstrip("#").strip()
+    lines = split_lines(text)
+    wanted = compute_name_key(heading or "").lstrip("#").strip()
     if wanted:
-        for section in sections(text):
-            if wanted in normalised(section.title):
+        for section in list_sections(text):
+            if wanted in compute_name_key(section.title):
                 quoted = "".join(lines[section.heading : section.end])
                 return quoted, f"section {section.title}"
-    matching = _matching(lines, query)
+    matching = _find_matching(lines, query)
     if matching:
-        return "".join(_around(lines, matching)), "lines around matches"
-    return "".join(lines[:FIRST_LINES]), "beginning of the file"
+        return "".join(_select_around(lines, matching)), "lines around matches"
+    return "".join(lines[:MAX_FIRST_LINES]), "beginning of the file"
 
 
-def _matching(lines: Sequence[str], query: str) -> list[int]:
+def _find_matching(lines: Sequence[str], query: str) -> list[int]:
     """Lines with the whole query, else those with the most of its words."""
-    phrase = normalised(query)
-    whole = [at for at, line in enumerate(lines) if phrase in normalised(line)]
+    phrase = compute_name_key(query)
+    whole = [at for at, line in enumerate(lines) if phrase in compute_name_key(line)]
     if whole:
         return whole
     words = set(_WORDS.findall(phrase))
@@ -149,11 +157,11 @@ def _matching(lines: Sequence[str], query: str) -> list[int]:
     return [at for at, count in enumerate(counts) if count == most] if most else []
 
 
-def _around(lines: Sequence[str], matching: Sequence[int]) -> list[str]:
+def _select_around(lines: Sequence[str], matching: Sequence[int]) -> list[str]:
     shown = {
         at
         for match in matching
-        for at in range(max(match - AROUND, 0), min(match + AROUND + 1, len(lines)))
+        for at in range(max(match - CONTEXT_LINES, 0), min(match + CONTEXT_LINES + 1, len(lines)))
     }
     quoted: list[str] = []
     for at in sorted(shown):
@@ -163,7 +171,7 @@ def _around(lines: Sequence[str], matching: Sequence[int]) -> list[str]:
     return quoted
 
 
-def digest_text(digest: Digest, most: int) -> str:
+def format_digest(digest: Digest, most: int) -> str:
     """The digest as lines, as many as fit."""
     context = digest.current_context
     parts = [
@@ -175,7 +183,7 @@ def digest_text(digest: Digest, most: int) -> str:
         ("Progress", digest.recent_progress),
         ("Decisions", [each.title for each in digest.recent_decisions]),
     ]
-    lines = [f"{title}: {clipped(item, 200)}" for title, items in parts for item in items]
+    lines = [f"{title}: {clip_text(item, 200)}" for title, items in parts for item in items]
     kept: list[str] = []
     for line in lines:
         if sum(map(len, kept)) + len(kept) + len(line) > most:
@@ -186,14 +194,14 @@ def digest_text(digest: Digest, most: int) -> str:
 
 T = TypeVar("T")
 
-QUERY_LIMIT = 1_000  # characters
-DIGEST_MOST, DIGEST_SHARE = 1_500, 0.2  # characters, and of the budget
+MAX_QUERY_CHARACTERS = 1_000  # characters
+MAX_DIGEST_CHARACTERS, DIGEST_SHARE = 1_500, 0.2  # characters, and of the budget
 GRAPH_SHARE = 0.4  # of the budget, together with what is before it
 POINTER_SHARE = 0.5  # likewise
-SHARED_FROM = 800  # characters of room
-SHORTEST_EXCERPT = 80  # characters; less says nothing
-LONGEST_READ = 1_000_000  # characters of a file that are looked through
-PROGRESS, DECISIONS = 3, 3  # entries of the digest
+MIN_SHARED_CHARACTERS = 800  # characters of room
+MIN_EXCERPT_CHARACTERS = 80  # characters; less says nothing
+MAX_READ_CHARACTERS = 1_000_000  # characters of a file that are looked through
+MAX_PROGRESS_ENTRIES, MAX_DECISIONS = 3, 3  # entries of the digest
 
 
 class DigestPart(Value):
@@ -203,17 +211,17 @@ class DigestPart(Value):
 
 class GraphPart(Value):
     hits: list[GraphHit]
-    opened: OpenedNodes
+    opened: BankOpenedNodes
 
 
-class Excerpt(Value):
+class FileExcerpt(Value):
     path: str
     excerpt: str
     chars: int
     rationale: str
 
 
-class Budget(Value):
+class ContextBudget(Value):
     """`usedChars` counts the digest and, as JSON, graph, pointers and excerpts."""
 
     max_chars: Annotated[int, Field(name="maxChars")]
@@ -225,13 +233,13 @@ class TargetedContext(Value):
     query: str
     digest: DigestPart
     graph: GraphPart
-    pointers: list[Pointer]
-    excerpts: list[Excerpt]
-    budget: Budget
-    warnings: list[Warned] | None = None
+    pointers: list[FilePointer]
+    excerpts: list[FileExcerpt]
+    budget: ContextBudget
+    warnings: list[ToolWarning] | None = None
 
 
-class _Room:
+class _CharacterBudget:
     """The characters that are left, and whether something was left out for want of them."""
 
     def __init__(self, most: int) -> None:
@@ -243,7 +251,7 @@ class _Room:
         """Those that fit this share of the whole, with all that was taken before."""
         kept: list[T] = []
         for item in items:
-            size = _size(item)
+            size = _count_characters(item)
             if self.used + size <= self.most * share:
                 kept.append(item)
                 self.used += size
@@ -252,27 +260,27 @@ class _Room:
         return kept
 
 
-class TargetedTools(Family):
+class TargetedTools(ToolFamily):
     """Context for one question."""
 
     def __init__(
         self,
         banks: Banks,
         records: BankRecords,
-        mirror: Mirror,
-        sections: BankSections,
+        mirror: GraphMirror,
+        sections: BankSectionSearch,
         clock: Clock,
         *,
         mask: bool,
     ) -> None:
-        self._graphs = GraphCalls(banks, records, mirror, clock, mask=mask)
+        self._graphs = GraphAccess(banks, records, mirror, clock, mask=mask)
         self._sections = sections
 
     @tool()
     async def get_targeted_context(
         self,
-        call: Call,
-        query: Annotated[str, Field("What is needed.", max_length=QUERY_LIMIT)],
+        call: ToolCall,
+        query: Annotated[str, Field("What is needed.", max_length=MAX_QUERY_CHARACTERS)],
         max_chars: Annotated[
             int, Field("Character ceiling.", name="maxChars", ge=500, le=1_000_000)
         ] = 8_000,
@@ -287,97 +295,106 @@ class TargetedTools(Family):
         """Get a small, budgeted context pack for a query; the graph points into the files."""
         if not query.strip():
             raise InvalidInput("query is required.", argument="query", value=query)
-        reading, met = await self._graphs.to_read(call, store_id)
-        room = _Room(max_chars)
-        digest = await self._digest(reading.bank, room)
-        hits, opened = await _graph(reading, query, graph_limit, graph_depth)
-        graph = _fitted_graph(hits, opened, room)
+        reading, met = await self._graphs.open_to_read(call, store_id)
+        room = _CharacterBudget(max_chars)
+        digest = await self._read_digest(reading.bank, room)
+        hits, opened = await _search_graph(reading, query, graph_limit, graph_depth)
+        graph = _fit_graph(hits, opened, room)
         scores = {hit.id: hit.score for hit in hits}
-        pointers = pointers_in(opened, scores, core_first=prefer_active_context)
-        pointers += await self._by_search(reading.bank, query, max_files, call)
+        pointers = find_pointers(opened, scores, core_first=prefer_active_context)
+        pointers += await self._search_pointers(reading.bank, query, max_files, call)
         kept = room.take(pointers, POINTER_SHARE)
-        excerpts = await self._excerpts(reading.bank, pointers, query, max_files, room)
+        excerpts = await self._read_excerpts(reading.bank, pointers, query, max_files, room)
         return TargetedContext(
             query=query,
             digest=digest,
             graph=graph,
             pointers=kept,
             excerpts=excerpts,
-            budget=Budget(max_chars, room.used, room.is_truncated),
-            warnings=met.and_more(opened.warnings),
+            budget=ContextBudget(max_chars, room.used, room.is_truncated),
+            warnings=met.combine(opened.warnings),
         )
 
-    async def _digest(self, bank: Bank, room: _Room) -> DigestPart:
+    async def _read_digest(self, bank: Bank, room: _CharacterBudget) -> DigestPart:
         texts = {
-            written_name(info.path): await self._text(bank, info.path)
-            for info in await searched_files(bank)
-            if written_name(info.path) in CORE_FILES
+            normalize_name(info.path): await self._read_text(bank, info.path)
+            for info in await list_searched_files(bank)
+            if normalize_name(info.path) in CORE_FILES
         }
-        digest = digest_of(
+        digest = build_digest(
             {name: text for name, text in texts.items() if text},
-            most_progress=PROGRESS,
-            most_decisions=DECISIONS,
+            most_progress=MAX_PROGRESS_ENTRIES,
+            most_decisions=MAX_DECISIONS,
             with_patterns=False,
         )
-        text = digest_text(digest, min(DIGEST_MOST, int(room.most * DIGEST_SHARE)))
+        text = format_digest(digest, min(MAX_DIGEST_CHARACTERS, int(room.most * DIGEST_SHARE)))
         room.used += len(text)
         return DigestPart(text, len(text))
 
-    async def _by_search(self, bank: Bank, query: str, limit: int, call: Call) -> list[Pointer]:
+    async def _search_pointers(
+        self, bank: Bank, query: str, limit: int, call: ToolCall
+    ) -> list[FilePointer]:
         """What the one search finds in the files themselves, behind what the graph points at."""
-        ranked = await self._sections.ranked(call, bank, query, limit)
+        ranked = await self._sections.rank_sections(call, bank, query, limit)
         return [
-            Pointer(found.file, (found.heading or "").rpartition(" > ")[2] or None, "search")
+            FilePointer(found.file, (found.heading or "").rpartition(" > ")[2] or None, "search")
             for found in ranked.sections
         ]
 
-    async def _excerpts(
-        self, bank: Bank, pointers: Sequence[Pointer], query: str, most: int, room: _Room
-    ) -> list[Excerpt]:
+    async def _read_excerpts(
+        self,
+        bank: Bank,
+        pointers: Sequence[FilePointer],
+        query: str,
+        most: int,
+        room: _CharacterBudget,
+    ) -> list[FileExcerpt]:
         """One of each file, the best pointer's; each leaves half of the room if there is much."""
-        first: dict[str, Pointer] = {}
+        first: dict[str, FilePointer] = {}
         for pointer in pointers:
             first.setdefault(pointer.path, pointer)
         chosen = list(first.values())[:most]
-        found: list[Excerpt] = []
+        found: list[FileExcerpt] = []
         for number, pointer in enumerate(chosen):
-            text = await self._text(bank, pointer.path)
+            text = await self._read_text(bank, pointer.path)
             if not text:
                 continue
-            quoted, why = passage(text, pointer.heading_hint, query)
+            quoted, why = select_passage(text, pointer.heading_hint, query)
             left = room.most - room.used
-            is_shared = number + 1 < len(chosen) and left >= SHARED_FROM
+            is_shared = number + 1 < len(chosen) and left >= MIN_SHARED_CHARACTERS
             share = left // 2 if is_shared else left
-            excerpt = _cut_to(share, pointer.path, quoted.strip(), f"{pointer.reason}: {why}")
+            excerpt = _cut_excerpt(share, pointer.path, quoted.strip(), f"{pointer.reason}: {why}")
             if excerpt is None or excerpt.chars < len(quoted.strip()):
                 room.is_truncated = True
             if excerpt is not None:
-                room.used += _size(excerpt)
+                room.used += _count_characters(excerpt)
                 found.append(excerpt)
         return found
 
-    async def _text(self, bank: Bank, name: str) -> str:
+    async def _read_text(self, bank: Bank, name: str) -> str:
         """Empty for what cannot be read: a pointer may be older than its file."""
         try:
-            info = await bank.files.info(name)
+            info = await bank.files.read_info(name)
             if info is None or info.is_folder:
                 return ""
-            return as_shown(await self._sections.texts.read(bank, info))[:LONGEST_READ]
+            return decode_text(await self._sections.texts.read(bank, info))[:MAX_READ_CHARACTERS]
         except EverkeptError:
             return ""
 
 
-async def _graph(
-    reading: GraphReading, query: str, limit: int, depth: int
-) -> tuple[list[GraphHit], OpenedNodes]:
+async def _search_graph(
+    reading: GraphReader, query: str, limit: int, depth: int
+) -> tuple[list[GraphHit], BankOpenedNodes]:
     found = await reading.find(query, limit, 0)
-    hits = [hit_of(entity, query) for entity in found.entities[:limit]]
+    hits = [build_hit(entity, query) for entity in found.entities[:limit]]
     if not hits:
-        return [], OpenedNodes([], [], [])
+        return [], BankOpenedNodes([], [], [])
     return hits, await reading.open([hit.id for hit in hits], depth)
 
 
-def _fitted_graph(hits: Sequence[GraphHit], opened: OpenedNodes, room: _Room) -> GraphPart:
+def _fit_graph(
+    hits: Sequence[GraphHit], opened: BankOpenedNodes, room: _CharacterBudget
+) -> GraphPart:
     """Entities first, what is known of them next, how they are related last."""
     kept = room.take(hits, GRAPH_SHARE)
     first = {hit.id for hit in kept}
@@ -390,22 +407,24 @@ def _fitted_graph(hits: Sequence[GraphHit], opened: OpenedNodes, room: _Room) ->
     relations = room.take(
         [r for r in opened.relations if r.from_id in shown and r.to_id in shown], GRAPH_SHARE
     )
-    return GraphPart(kept, OpenedNodes(entities, observations, relations))
+    return GraphPart(kept, BankOpenedNodes(entities, observations, relations))
 
 
-def _cut_to(room: int, path: str, text: str, why: str) -> Excerpt | None:
+def _cut_excerpt(room: int, path: str, text: str, why: str) -> FileExcerpt | None:
     """As much as fits, as JSON; None where that says nothing."""
-    excerpt = Excerpt(path, text, len(text), why)
-    frame = _size(replace(excerpt, excerpt=""))
-    while excerpt.excerpt and (size := _size(excerpt)) > room:
+    excerpt = FileExcerpt(path, text, len(text), why)
+    frame = _count_characters(replace(excerpt, excerpt=""))
+    while excerpt.excerpt and (size := _count_characters(excerpt)) > room:
         # Signs that JSON escapes take more room than one character.
         share = max(room - frame, 0) / (size - frame)
         kept = excerpt.excerpt[: min(int(excerpt.chars * share), excerpt.chars - 1)].rstrip()
         excerpt = replace(excerpt, excerpt=kept, chars=len(kept))
     is_whole = excerpt.chars == len(text)
-    return excerpt if excerpt.chars and (is_whole or excerpt.chars >= SHORTEST_EXCERPT) else None
+    return (
+        excerpt if excerpt.chars and (is_whole or excerpt.chars >= MIN_EXCERPT_CHARACTERS) else None
+    )
 
 
-def _size(item: Any) -> int:
+def _count_characters(item: Any) -> int:
     """Characters as JSON, with the comma."""
     return len(json.dumps(to_json(item), ensure_ascii=False)) + 2

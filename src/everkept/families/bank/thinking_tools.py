@@ -5,65 +5,71 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
 from everkept.families.bank.bank_entries import (
-    ITEM_LIMIT,
-    TEXT_LIMIT,
-    THOUGHT,
+    MAX_LIST_ITEMS,
+    MAX_TEXT_CHARACTERS,
+    THOUGHT_SIGN,
     Decision,
     HistoryEntry,
     ListItem,
     ProgressEntry,
     TaskEdit,
     TaskOutcome,
-    decided,
-    edited_tasks,
-    extended,
-    in_turn,
-    noted,
-    numbered_decision_block,
-    session_note,
+    build_decision_change,
+    combine_changes,
+    edit_tasks,
+    extend_items,
+    format_numbered_decision,
+    format_session_note,
+    insert_session_note,
 )
-from everkept.families.bank.bank_files import Change, aside, edit, edit_warnings, scan_warnings
+from everkept.families.bank.bank_files import (
+    TextChange,
+    edit,
+    find_edit_warnings,
+    find_secret_warnings,
+    run_in_thread_if_large,
+)
 from everkept.families.bank.banks import Banks
 from everkept.families.bank.markdown_sections import (
-    NEXT_STEPS,
-    listed,
-    one_line,
-    sections,
-    with_list,
+    NEXT_STEP_TITLES,
+    list_sections,
+    list_titled_items,
+    replace_list,
+    to_one_line,
 )
 from everkept.families.bank.model import ACTIVE, DECISIONS, PROGRESS, StoreId
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, field
 
-MOST_TRAINS = 200  # of all clients together; the one that rested longest goes first
-MOST_BRANCHES = 100
+MAX_TRAINS = 200  # of all clients together; the one that rested longest goes first
+MAX_BRANCHES = 100
 
 
-class Train(Value, frozen=False):
+class ThoughtTrain(Value, frozen=False):
     length: int = 0
     branches: dict[str, None] = field(default_factory=dict[str, None])
 
 
-class Trains:
+class ThoughtTrains:
     """Trains of thought by the session of the client and the name it gave them."""
 
-    def __init__(self, most: int = MOST_TRAINS) -> None:
+    def __init__(self, most: int = MAX_TRAINS) -> None:
         self._most = most
-        self._trains: OrderedDict[tuple[str, str | None], Train] = OrderedDict()
+        self._trains: OrderedDict[tuple[str, str | None], ThoughtTrain] = OrderedDict()
 
-    def step(self, session: str, name: str | None, branch: str | None) -> Train:
+    def add_step(self, session: str, name: str | None, branch: str | None) -> ThoughtTrain:
         """One more thought; of the branches the oldest are forgotten when they are many."""
-        train = self._trains.setdefault((session, name), Train())
+        train = self._trains.setdefault((session, name), ThoughtTrain())
         self._trains.move_to_end((session, name))
         train.length += 1
         if branch is not None:
             train.branches[branch] = None
-            if len(train.branches) > MOST_BRANCHES:
+            if len(train.branches) > MAX_BRANCHES:
                 del train.branches[next(iter(train.branches))]
         while len(self._trains) > self._most:
             self._trains.popitem(last=False)
@@ -77,10 +83,10 @@ class Trains:
         return len(keys)
 
 
-_NUMBERED = re.compile(r"(\d{1,9})\.\s")
+_NUMBERED_ITEM = re.compile(r"(\d{1,9})\.\s")
 
 
-class Outcome(Value):
+class ThinkingOutcome(Value):
     """What is to be kept of it."""
 
     summary: str
@@ -107,27 +113,27 @@ class Outcome(Value):
         return {name: "\n".join(texts) for name, texts in written.items()}
 
 
-class Finalizing:
+class OutcomeWriter:
     """What it did to the tasks is known once the edits were made."""
 
-    def __init__(self, at: int, outcome: Outcome) -> None:
+    def __init__(self, at: int, outcome: ThinkingOutcome) -> None:
         self._at = at
         self._outcome = outcome
         self._tasks: TaskOutcome | None = None
         self._texts: dict[str, str] = {}
 
-    def changes(self) -> dict[str, Change]:
+    def build_changes(self) -> dict[str, TextChange]:
         outcome = self._outcome
-        changes: dict[str, Change] = {
-            ACTIVE: in_turn([self._with_tasks, self._with_next_steps, self._with_note])
+        changes: dict[str, TextChange] = {
+            ACTIVE: combine_changes([self._add_tasks, self._add_next_steps, self._add_note])
         }
         if outcome.decision:
-            changes[DECISIONS] = self._with_decision
+            changes[DECISIONS] = self._add_decision
         if outcome.progress_entry:
             changes[PROGRESS] = HistoryEntry(self._at, outcome.progress_entry)
-        return {name: self._noticed(name, change) for name, change in changes.items()}
+        return {name: self._track_change(name, change) for name, change in changes.items()}
 
-    def _noticed(self, name: str, change: Change) -> Change:
+    def _track_change(self, name: str, change: TextChange) -> TextChange:
         """Keeps what came of it, for the warnings."""
 
         def noticed(text: str | None) -> str | None:
@@ -137,7 +143,7 @@ class Finalizing:
 
         return noticed
 
-    def actions(self) -> list[str]:
+    def list_actions(self) -> list[str]:
         outcome, done = self._outcome, ["Session note added to active-context.md"]
         if outcome.next_steps:
             done.append(f"Next steps updated ({len(outcome.next_steps)} items)")
@@ -145,55 +151,59 @@ class Finalizing:
             count = f"{self._tasks.added} added, {self._tasks.removed} removed"
             done.append(f"Tasks updated ({count})")
         if outcome.decision:
-            done.append(f"Decision logged: {one_line(outcome.decision.title)}")
+            done.append(f"Decision logged: {to_one_line(outcome.decision.title)}")
         if outcome.progress_entry:
-            done.append(f"Progress entry added: {one_line(outcome.progress_entry.summary)}")
+            done.append(f"Progress entry added: {to_one_line(outcome.progress_entry.summary)}")
         return done
 
-    async def warnings(self) -> list[Warned]:
+    async def find_warnings(self) -> list[ToolWarning]:
         size = sum(map(len, self._texts.values()))
-        found = await aside(size, lambda: edit_warnings(self._texts))
+        found = await run_in_thread_if_large(size, lambda: find_edit_warnings(self._texts))
         return [*(self._tasks.warnings if self._tasks else ()), *found]
 
-    def _with_tasks(self, text: str) -> str:
+    def _add_tasks(self, text: str) -> str:
         edit = self._outcome.tasks
         if edit is None or edit.is_empty:
             return text
-        self._tasks = edited_tasks(text, edit)
+        self._tasks = edit_tasks(text, edit)
         return self._tasks.text
 
-    def _with_next_steps(self, text: str) -> str:
+    def _add_next_steps(self, text: str) -> str:
         steps = self._outcome.next_steps
         if not steps:
             return text
-        wanted = extended(listed(text, NEXT_STEPS), steps)
-        return with_list(text, NEXT_STEPS, wanted, in_place=True)
+        wanted = extend_items(list_titled_items(text, NEXT_STEP_TITLES), steps)
+        return replace_list(text, NEXT_STEP_TITLES, wanted, in_place=True)
 
-    def _with_note(self, text: str) -> str:
+    def _add_note(self, text: str) -> str:
         name = self._outcome.session_id
         first, *rest = self._outcome.summary.strip().splitlines()
-        tagged = f"{first} [session:{one_line(name)}]" if name else first
-        return noted(text, session_note(self._at, "\n".join([tagged, *rest]), THOUGHT))
+        tagged = f"{first} [session:{to_one_line(name)}]" if name else first
+        return insert_session_note(
+            text, format_session_note(self._at, "\n".join([tagged, *rest]), THOUGHT_SIGN)
+        )
 
-    def _with_decision(self, text: str | None) -> str | None:
+    def _add_decision(self, text: str | None) -> str | None:
         assert self._outcome.decision is not None
         numbers = [
             int(found[1])
-            for section in sections(text or "")
-            if section.level == 2 and (found := _NUMBERED.match(section.title))
+            for section in list_sections(text or "")
+            if section.level == 2 and (found := _NUMBERED_ITEM.match(section.title))
         ]
         number = max(numbers, default=0) + 1
-        return decided(numbered_decision_block(self._at, number, self._outcome.decision))(text)
+        return build_decision_change(
+            format_numbered_decision(self._at, number, self._outcome.decision)
+        )(text)
 
 
-FORGETFUL = "This connection keeps no state: earlier thoughts are not counted."
+STATELESS_NOTICE = "This connection keeps no state: earlier thoughts are not counted."
 
-TrainName = Annotated[
+ThinkingSessionId = Annotated[
     str, Field("Keeps parallel tasks apart.", name="sessionId", max_length=200, blank=False)
 ]
 
 
-class Thought(Value):
+class ThoughtStatus(Value):
     """How far a train of thought is, or that it was cleared."""
 
     reset: bool | None = None
@@ -207,27 +217,29 @@ class Thought(Value):
     note: str | None = None
 
 
-class Finalized(Value):
+class FinalizedThinking(Value):
     success: bool
     actions: list[str]
     timestamp: str
     session_id: Annotated[str | None, Field(name="sessionId")] = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class ThinkingTools(Family):
+class ThinkingTools(ToolFamily):
     """Steps of reasoning; only their number is remembered."""
 
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
         self._clock = clock
-        self._trains = Trains()
+        self._trains = ThoughtTrains()
 
-    @tool(Effect.SELECTS, adds_each_time=True)
+    @tool(Effect.SESSION_ONLY, adds_each_time=True)
     async def sequential_thinking(
         self,
-        call: Call,
-        thought: Annotated[str, Field("The step; it is not stored.", max_length=TEXT_LIMIT)]
+        call: ToolCall,
+        thought: Annotated[
+            str, Field("The step; it is not stored.", max_length=MAX_TEXT_CHARACTERS)
+        ]
         | None = None,
         next_thought_needed: Annotated[bool, Field("More to come.", name="nextThoughtNeeded")]
         | None = None,
@@ -251,62 +263,68 @@ class ThinkingTools(Family):
         needs_more_thoughts: Annotated[
             bool, Field("Raise the total.", name="needsMoreThoughts")
         ] = False,
-        session_id: TrainName | None = None,
+        session_id: ThinkingSessionId | None = None,
         reset: Annotated[bool, Field("Clear one session, or all without `sessionId`.")] = False,
-    ) -> Thought:
+    ) -> ThoughtStatus:
         """Record one numbered step of reasoning, or start over."""
         if reset:
             cleared = self._trains.forget(call.session.id, session_id)
-            return Thought(reset=True, cleared=cleared, session_id=session_id)
+            return ThoughtStatus(reset=True, cleared=cleared, session_id=session_id)
         given = {
             "thought": thought,
             "nextThoughtNeeded": next_thought_needed,
             "thoughtNumber": thought_number,
             "totalThoughts": total_thoughts,
         }
-        _check_given(given)
+        _check_any_given(given)
         if is_revision and revises_thought is None:
             raise InvalidInput("`isRevision` needs `revisesThought`.", argument="revisesThought")
         number, total = thought_number or 1, max(total_thoughts or 1, thought_number or 1)
         branch = branch_id if branch_from_thought is not None else None
-        train = self._trains.step(call.session.id, session_id, branch)
-        return Thought(
+        train = self._trains.add_step(call.session.id, session_id, branch)
+        return ThoughtStatus(
             thought_number=number,
             total_thoughts=total + 1 if needs_more_thoughts and total == number else total,
             next_thought_needed=next_thought_needed,
             branches=list(train.branches),
             thought_history_length=train.length,
             session_id=session_id,
-            note=None if call.session.stateful else FORGETFUL,
+            note=None if call.session.stateful else STATELESS_NOTICE,
         )
 
     @tool(Effect.WRITES)
     async def finalize_thinking_session(
         self,
-        call: Call,
-        summary: Annotated[str, Field("What came out.", max_length=TEXT_LIMIT, blank=False)],
+        call: ToolCall,
+        summary: Annotated[
+            str, Field("What came out.", max_length=MAX_TEXT_CHARACTERS, blank=False)
+        ],
         decision: Annotated[Decision, Field("For decision-log.md.")] | None = None,
         tasks: Annotated[TaskEdit, Field("As in update_tasks.")] | None = None,
         next_steps: Annotated[
-            list[ListItem], Field("To append.", name="nextSteps", max_items=ITEM_LIMIT)
+            list[ListItem], Field("To append.", name="nextSteps", max_items=MAX_LIST_ITEMS)
         ]
         | None = None,
         progress_entry: Annotated[ProgressEntry, Field("For progress.md.", name="progressEntry")]
         | None = None,
-        session_id: TrainName | None = None,
+        session_id: ThinkingSessionId | None = None,
         store_id: StoreId | None = None,
-    ) -> Finalized:
+    ) -> FinalizedThinking:
         """Write what came out of thinking into the bank's files."""
-        bank, at = await self._banks.existing(call, store_id), self._clock()
-        outcome = Outcome(summary, session_id, decision, tasks, next_steps or [], progress_entry)
-        finalizing = Finalizing(at, outcome)
-        await edit(bank, finalizing.changes())
-        secrets = await scan_warnings(outcome.texts)
-        warnings = [*(await finalizing.warnings()), *(secrets or ())]
-        return Finalized(True, finalizing.actions(), iso(at), session_id, warnings or None)
+        bank, at = await self._banks.require_bank(call, store_id), self._clock()
+        outcome = ThinkingOutcome(
+            summary, session_id, decision, tasks, next_steps or [], progress_entry
+        )
+        finalizing = OutcomeWriter(at, outcome)
+        await edit(bank, finalizing.build_changes())
+        secrets = await find_secret_warnings(outcome.texts)
+        warnings = [*(await finalizing.find_warnings()), *(secrets or ())]
+        return FinalizedThinking(
+            True, finalizing.list_actions(), format_iso(at), session_id, warnings or None
+        )
 
 
-def _check_given(values: Mapping[str, Any]) -> None:
+def _check_any_given(values: Mapping[str, Any]) -> None:
     missing = [f"`{name}`" for name, value in values.items() if value is None]
     if missing:
         listed = ", ".join(missing)

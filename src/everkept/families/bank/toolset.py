@@ -3,19 +3,19 @@
 from collections.abc import Iterable
 
 from everkept.core.files import FileStores
-from everkept.core.ports import Indexing, Library
+from everkept.core.ports import Library, VectorIndexer
 from everkept.core.times import Clock
 from everkept.families.bank.backup_tools import BackupTools
-from everkept.families.bank.banks import BankRecords, Banks, Registry
+from everkept.families.bank.banks import BankRecords, Banks, StoreRegistry
 from everkept.families.bank.file_tools import FileTools
-from everkept.families.bank.graph.mirror import Mirror, MirrorExtras, MirrorTools
-from everkept.families.bank.graph.tools import DocPointerTools, GraphTools
-from everkept.families.bank.guidance_tools import CareTools, ModeTools, Surroundings
-from everkept.families.bank.model import BankOptions, phrased, tools_of
+from everkept.families.bank.graph.mirror import GraphMirror, MirrorMaintenanceTools, MirrorTools
+from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
+from everkept.families.bank.guidance_tools import CareTools, ModeTools, RuntimeInfo
+from everkept.families.bank.model import BankOptions, get_tool_names, rephrase_errors
 from everkept.families.bank.progress_tools import ProgressTools
 from everkept.families.bank.search_tools import SearchTools
 from everkept.families.bank.section_index import SectionIndex
-from everkept.families.bank.section_search import BankSections
+from everkept.families.bank.section_search import BankSectionSearch
 from everkept.families.bank.store_tools import StoreTools
 from everkept.families.bank.targeted_context import TargetedTools
 from everkept.families.bank.thinking_tools import ThinkingTools
@@ -23,7 +23,7 @@ from everkept.tools.tool import Effect, Tool
 from everkept.values import Value
 
 
-class Surface(Value):
+class BankSurface(Value):
     """What of the tools is offered: the later ones too, and only those of the mode at the start."""
 
     extras: bool = False
@@ -38,50 +38,50 @@ class BankFamily:
         files: FileStores,
         library: Library,
         records: BankRecords,
-        indexing: Indexing,
+        indexing: VectorIndexer,
         clock: Clock,
         options: BankOptions,
-        surroundings: Surroundings,
+        surroundings: RuntimeInfo,
     ) -> None:
         mask = options.mask_secrets
         self.records = records
-        self.banks = Banks(files, Registry(library), options)
-        self.mirror = Mirror(records, library, clock, mask=mask, read_only=options.read_only)
+        self.banks = Banks(files, StoreRegistry(library), options)
+        self.mirror = GraphMirror(records, library, clock, mask=mask, read_only=options.read_only)
         index = SectionIndex(records, indexing, clock, self.banks)
-        self.sections = BankSections(self.banks, records, index, indexing, clock)
+        self.sections = BankSectionSearch(self.banks, records, index, indexing, clock)
         self._options = options
         self._offered: list[Tool] = []
         banks, mirror = self.banks, self.mirror
         self._tools = (
-            FileTools(banks, records, clock, mirror.summary),
+            FileTools(banks, records, clock, mirror.read_summary),
             SearchTools(banks, self.sections, clock),
             ProgressTools(banks, clock),
-            ModeTools(banks, self._usable),
-            GraphTools(banks, records, mirror, clock, mask=mask),
+            ModeTools(banks, self._list_usable),
+            BankGraphTools(banks, records, mirror, clock, mask=mask),
             MirrorTools(banks, mirror),
             StoreTools(banks, clock),
             BackupTools(banks, files, mirror, clock),
         )
         self._extras = (
-            CareTools(banks, clock, self._usable, surroundings),
-            MirrorExtras(banks, mirror),
+            CareTools(banks, clock, self._list_usable, surroundings),
+            MirrorMaintenanceTools(banks, mirror),
             DocPointerTools(banks, records, mirror, clock, mask=mask),
             TargetedTools(banks, records, mirror, self.sections, clock, mask=mask),
             ThinkingTools(banks, clock),
         )
 
-    def tools(self, surface: Surface) -> list[Tool]:
+    def list_tools(self, surface: BankSurface) -> list[Tool]:
         families = (*self._tools, *self._extras) if surface.extras else self._tools
-        tools: Iterable[Tool] = (tool for family in families for tool in family.tools())
+        tools: Iterable[Tool] = (tool for family in families for tool in family.list_tools())
         if surface.of_mode and self._options.mode is not None:
-            meant = tools_of(self._options.mode)
+            meant = get_tool_names(self._options.mode)
             tools = (tool for tool in tools if tool.name in meant)
-        self._offered = [phrased(tool) for tool in tools]
+        self._offered = [rephrase_errors(tool) for tool in tools]
         return self._offered
 
-    def _usable(self) -> list[Tool]:
+    def _list_usable(self) -> list[Tool]:
         """What may be recommended: where only reading is allowed, the rest is not there."""
-        reading = (Effect.READS, Effect.SELECTS)
+        reading = (Effect.READS, Effect.SESSION_ONLY)
         if not self._options.read_only:
             return self._offered
         return [tool for tool in self._offered if tool.effect in reading]

@@ -6,39 +6,39 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, cast
 
-from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT
-from everkept.core.text import forbidden_in_text
+from everkept.core.mcp import CALL_SECONDS, CONNECT_SECONDS
+from everkept.core.text import find_forbidden
 from everkept.errors import NotFound
-from everkept.families.gateway.file_reader import HINTS
-from everkept.families.gateway.file_servers import LONGEST_WAIT, STARTS
-from everkept.families.gateway.file_values import TYPES, can_be_written, joined_path
-from everkept.families.gateway.model import JSON, LONGEST, REST, mended, named
+from everkept.families.gateway.file_reader import HINT_KEYS
+from everkept.families.gateway.file_servers import MAX_WAIT_SECONDS, START_VALUES
+from everkept.families.gateway.file_values import SCHEMA_TYPES, can_be_written, join_path
+from everkept.families.gateway.model import JSON, MAX_NAME_CHARACTERS, REST, fix_name, select_named
 from everkept.families.gateway.schema_facts import (
-    Root,
-    Steps,
-    TooIntricate,
-    by_name,
-    names,
-    required,
-    takes_others,
+    SchemaRoot,
+    SchemaTooComplex,
+    StepBudget,
+    as_object,
+    can_take_others,
+    list_names,
+    list_required,
 )
 
-_NAME = rf"^[A-Za-z0-9_.-]{{1,{LONGEST}}}$"
-_SOMETHING = r"\S"  # a text that is not blank
+_NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARACTERS}}}$"
+_NOT_BLANK_PATTERN = r"\S"  # a text that is not blank
 # On one line, and each `${` the beginning of a variable.
-_VALUE = r"^(?:[^\r\n$]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$"
-_PART = r"(?:[^.\\]|\\[.\\])+"
-_PATH = rf"^{_PART}(?:\.{_PART})*$"
-_URL = r"^https?://[^\s/?#@]+([/?#]\S*)?$"
+_VALUE_PATTERN = r"^(?:[^\r\n$]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$"
+_PART_PATTERN = r"(?:[^.\\]|\\[.\\])+"
+_PATH_PATTERN = rf"^{_PART_PATTERN}(?:\.{_PART_PATTERN})*$"
+_URL_PATTERN = r"^https?://[^\s/?#@]+([/?#]\S*)?$"
 
 
-def file_schema() -> JSON:
+def build_file_schema() -> JSON:
     """Whatever it refuses is refused when the file is read, which knows a few more rules."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Everkept gateway",
         "description": "Stable tool names in front of other MCP servers.",
-        **_object(
+        **_build_object_schema(
             {
                 "$schema": {"type": "string", "description": "Where this schema is, for editors."},
                 "upstream": {
@@ -49,13 +49,13 @@ def file_schema() -> JSON:
                     "type": "object",
                     "description": "Several servers behind the tools, by names of your choice.",
                     "minProperties": 1,
-                    "propertyNames": {"pattern": _NAME},
+                    "propertyNames": {"pattern": _NAME_PATTERN},
                     "additionalProperties": {"$ref": "#/$defs/server"},
                 },
                 "instructions": {
                     "type": "string",
                     "description": "What the assistant should know about these tools.",
-                    "pattern": _SOMETHING,
+                    "pattern": _NOT_BLANK_PATTERN,
                 },
                 "tools": {
                     "type": "array",
@@ -67,24 +67,24 @@ def file_schema() -> JSON:
         "oneOf": [{"required": ["upstream"]}, {"required": ["upstreams"]}],
         "$defs": {
             "server": {"oneOf": [{"$ref": "#/$defs/program"}, {"$ref": "#/$defs/address"}]},
-            "program": _program(),
-            "address": _address(),
-            "passThrough": _pass_through(),
-            "tool": _tool(),
-            "target": _target(),
-            "annotations": _annotations(),
-            "toolSchema": _tool_schema(),
-            "schema": _schema(),
+            "program": _build_program_schema(),
+            "address": _build_address_schema(),
+            "passThrough": _build_pass_through_schema(),
+            "tool": _build_tool_entry_schema(),
+            "target": _build_target_schema(),
+            "annotations": _build_annotations_schema(),
+            "toolSchema": _build_tool_schema(),
+            "schema": _build_keyword_schema(),
         },
     }
 
 
-def _program() -> JSON:
+def _build_program_schema() -> JSON:
     properties: JSON = {
         "command": {
             "type": "string",
             "description": "Program to start; it speaks MCP on its input and output.",
-            "pattern": _SOMETHING,
+            "pattern": _NOT_BLANK_PATTERN,
         },
         "args": {
             "type": "array",
@@ -96,49 +96,49 @@ def _program() -> JSON:
             "description": "Variables for it, beside the few that every program needs. "
             "${NAME} in a value is filled in from your environment.",
             "propertyNames": {"pattern": "^[^=]+$"},
-            "additionalProperties": {"type": "string", "pattern": _VALUE},
+            "additionalProperties": {"type": "string", "pattern": _VALUE_PATTERN},
         },
         "cwd": {
             "type": "string",
             "description": "Folder to start it in, from the folder of this file on; ~ is yours. "
             "Without it, the folder of this file.",
-            "pattern": _SOMETHING,
+            "pattern": _NOT_BLANK_PATTERN,
         },
     }
     return {
         "description": "A server that is started here.",
-        **_object(properties | _shared(), required=["command"]),
+        **_build_object_schema(properties | _build_shared_properties(), required=["command"]),
     }
 
 
-def _address() -> JSON:
+def _build_address_schema() -> JSON:
     properties: JSON = {
         "url": {
             "type": "string",
             "description": "Address of a server that speaks MCP over HTTP.",
-            "pattern": _URL,
+            "pattern": _URL_PATTERN,
         },
         "headers": {
             "type": "object",
             "description": "Sent with every request. "
             "${NAME} in a value is filled in from your environment.",
-            "additionalProperties": {"type": "string", "pattern": _VALUE},
+            "additionalProperties": {"type": "string", "pattern": _VALUE_PATTERN},
         },
     }
     return {
         "description": "A server that runs already.",
-        **_object(properties | _shared(), required=["url"]),
+        **_build_object_schema(properties | _build_shared_properties(), required=["url"]),
     }
 
 
-def _shared() -> JSON:
+def _build_shared_properties() -> JSON:
     return {
-        "connectTimeout": _seconds("to start it or to reach it", CONNECT_TIMEOUT),
-        "callTimeout": _seconds("for one call", CALL_TIMEOUT),
+        "connectTimeout": _build_seconds_schema("to start it or to reach it", CONNECT_SECONDS),
+        "callTimeout": _build_seconds_schema("for one call", CALL_SECONDS),
         "start": {
-            "enum": list(STARTS),
+            "enum": list(START_VALUES),
             "description": "When it is started or reached.",
-            "default": next(iter(STARTS)),
+            "default": next(iter(START_VALUES)),
         },
         "passThrough": {
             "description": "Offer its tools as they are: all of them, or a choice.",
@@ -147,28 +147,28 @@ def _shared() -> JSON:
     }
 
 
-def _seconds(what_for: str, default: float) -> JSON:
+def _build_seconds_schema(what_for: str, default: float) -> JSON:
     return {
         "type": "number",
         "description": f"Seconds {what_for}.",
         "exclusiveMinimum": 0,
-        "maximum": LONGEST_WAIT,
+        "maximum": MAX_WAIT_SECONDS,
         "default": default,
     }
 
 
-def _pass_through() -> JSON:
+def _build_pass_through_schema() -> JSON:
     names: JSON = {
         "type": "array",
-        "items": {"type": "string", "pattern": _SOMETHING},
+        "items": {"type": "string", "pattern": _NOT_BLANK_PATTERN},
         "uniqueItems": True,
     }
-    return _object(
+    return _build_object_schema(
         {
             "prefix": {
                 "type": "string",
                 "description": "Put before the names of its tools.",
-                "pattern": rf"^[A-Za-z0-9_.-]{{0,{LONGEST}}}$",
+                "pattern": rf"^[A-Za-z0-9_.-]{{0,{MAX_NAME_CHARACTERS}}}$",
             },
             "only": {"description": "The tools to offer, by its own names; all if left out."}
             | names,
@@ -176,7 +176,7 @@ def _pass_through() -> JSON:
             "rename": {
                 "type": "object",
                 "description": "New names for its tools, without the prefix: theirs, then ours.",
-                "additionalProperties": {"type": "string", "pattern": _NAME},
+                "additionalProperties": {"type": "string", "pattern": _NAME_PATTERN},
             },
             "trustReadOnlyHint": {
                 "type": "boolean",
@@ -187,18 +187,18 @@ def _pass_through() -> JSON:
     )
 
 
-def _tool() -> JSON:
-    return _object(
+def _build_tool_entry_schema() -> JSON:
+    return _build_object_schema(
         {
             "name": {
                 "type": "string",
                 "description": "What the assistant calls the tool.",
-                "pattern": _NAME,
+                "pattern": _NAME_PATTERN,
             },
             "title": {
                 "type": "string",
                 "description": "What people see as its name.",
-                "pattern": _SOMETHING,
+                "pattern": _NOT_BLANK_PATTERN,
             },
             "description": {"type": "string", "description": "What the tool does."},
             "inputSchema": {
@@ -216,17 +216,17 @@ def _tool() -> JSON:
     )
 
 
-def _target() -> JSON:
+def _build_target_schema() -> JSON:
     properties: JSON = {
         "server": {
             "type": "string",
             "description": "The server it is at; needed where there are several.",
-            "pattern": _SOMETHING,
+            "pattern": _NOT_BLANK_PATTERN,
         },
         "tool": {
             "type": "string",
             "description": "What the tool is called there.",
-            "pattern": _SOMETHING,
+            "pattern": _NOT_BLANK_PATTERN,
         },
         "paramMapping": {
             "type": "object",
@@ -237,15 +237,15 @@ def _target() -> JSON:
                     "type": "string",
                     "description": f"Where everything goes that has no entry, under its own name: "
                     f'"{REST}" for the arguments themselves, or the place of an object.',
-                    "pattern": _PATH,
+                    "pattern": _PATH_PATTERN,
                 }
             },
-            "additionalProperties": {"type": "string", "pattern": _PATH},
+            "additionalProperties": {"type": "string", "pattern": _PATH_PATTERN},
         },
         "constants": {
             "type": "object",
             "description": "Values that are always sent, by their places there.",
-            "propertyNames": {"pattern": _PATH},
+            "propertyNames": {"pattern": _PATH_PATTERN},
         },
         "defaults": {
             "type": "object",
@@ -254,20 +254,20 @@ def _target() -> JSON:
     }
     return {
         "description": "The tool behind it.",
-        **_object(properties, required=["tool", "paramMapping"]),
+        **_build_object_schema(properties, required=["tool", "paramMapping"]),
     }
 
 
-def _annotations() -> JSON:
-    hints = {hint: {"type": "boolean"} for hint in HINTS}
+def _build_annotations_schema() -> JSON:
+    hints = {hint: {"type": "boolean"} for hint in HINT_KEYS}
     return {
         "type": "object",
         "description": "Hints for the client, such as that the tool only reads.",
-        "properties": {"title": {"type": "string", "pattern": _SOMETHING}, **hints},
+        "properties": {"title": {"type": "string", "pattern": _NOT_BLANK_PATTERN}, **hints},
     }
 
 
-def _tool_schema() -> JSON:
+def _build_tool_schema() -> JSON:
     return {
         "allOf": [{"$ref": "#/$defs/schema"}],
         "type": "object",
@@ -276,12 +276,12 @@ def _tool_schema() -> JSON:
     }
 
 
-def _schema() -> JSON:
+def _build_keyword_schema() -> JSON:
     """Of the keywords that people get wrong."""
     one: JSON = {"$ref": "#/$defs/schema"}
     some: JSON = {"type": "array", "items": one}
     named: JSON = {"type": "object", "additionalProperties": one}
-    kind: JSON = {"enum": list(TYPES)}
+    kind: JSON = {"enum": list(SCHEMA_TYPES)}
     return {
         "type": ["object", "boolean"],
         "properties": {
@@ -297,7 +297,7 @@ def _schema() -> JSON:
     }
 
 
-def _object(properties: JSON, *, required: list[str] | None = None) -> JSON:
+def _build_object_schema(properties: JSON, *, required: list[str] | None = None) -> JSON:
     """An object with these keys and no others."""
     return {
         "type": "object",
@@ -307,27 +307,27 @@ def _object(properties: JSON, *, required: list[str] | None = None) -> JSON:
     }
 
 
-_ENDING = ".json"
+_FILE_ENDING = ".json"
 
 
-def ready_names() -> list[str]:
+def list_ready_names() -> list[str]:
     """What they are called, in order."""
-    found = (file.name for file in _folder().iterdir())
-    return sorted(name.removesuffix(_ENDING) for name in found if name.endswith(_ENDING))
+    found = (file.name for file in _get_ready_folder().iterdir())
+    return sorted(name.removesuffix(_FILE_ENDING) for name in found if name.endswith(_FILE_ENDING))
 
 
-def text(name: str) -> str:
+def read_ready_file(name: str) -> str:
     """The file of that name, comments and all. NotFound where there is none."""
-    if name not in (known := ready_names()):
+    if name not in (known := list_ready_names()):
         raise NotFound("ready-made file", name, hint=f"There are {', '.join(known)}.")
-    return (_folder() / f"{name}{_ENDING}").read_text(encoding="utf-8")
+    return (_get_ready_folder() / f"{name}{_FILE_ENDING}").read_text(encoding="utf-8")
 
 
-def _folder() -> Traversable:
+def _get_ready_folder() -> Traversable:
     return files("everkept.families.gateway") / "ready"
 
 
-def drafted(
+def draft_file(
     server: JSON, tools: Sequence[Any], *, prefix: str = "", name: str | None = None
 ) -> str:
     """Every tool under its own name behind the prefix, with all its parameters as they are.
@@ -336,60 +336,60 @@ def drafted(
     """
     entries: dict[str, JSON] = {}
     theirs: set[str] = set()
-    steps = Steps()
-    for tool in named(tools):
+    steps = StepBudget()
+    for tool in select_named(tools):
         if _can_be_written(tool["name"]) and tool["name"] not in theirs:
             theirs.add(tool["name"])
-            ours = mended(prefix + tool["name"], entries)
-            entries[ours] = _entry(ours, tool, steps)
+            ours = fix_name(prefix + tool["name"], entries)
+            entries[ours] = _draft_entry(ours, tool, steps)
     servers: JSON = {"upstream": server} if name is None else {"upstreams": {name: server}}
-    text = _written({**servers, "tools": list(entries.values())})
+    text = _encode_json({**servers, "tools": list(entries.values())})
     return f"{text}\n"
 
 
-def _entry(ours: str, tool: JSON, steps: Steps) -> JSON:
-    schema = _drafted_schema(tool.get("inputSchema"), steps)
-    title, description = _text(tool.get("title")), _text(tool.get("description"))
+def _draft_entry(ours: str, tool: JSON, steps: StepBudget) -> JSON:
+    schema = _draft_schema(tool.get("inputSchema"), steps)
+    title, description = _clean_text(tool.get("title")), _clean_text(tool.get("description"))
     entry: JSON = {"name": ours} | ({"title": title} if title else {})
     entry["description"] = description or title or f"The tool {tool['name']}."
     entry["inputSchema"] = schema
-    if annotations := _drafted_annotations(tool.get("annotations")):
+    if annotations := _draft_annotations(tool.get("annotations")):
         entry["annotations"] = annotations
-    entry["upstream"] = {"tool": tool["name"], "paramMapping": _mapping(schema, steps)}
+    entry["upstream"] = {"tool": tool["name"], "paramMapping": _draft_mapping(schema, steps)}
     return entry
 
 
 def _can_be_written(name: str) -> bool:
-    return bool(name.strip()) and forbidden_in_text(name) is None
+    return bool(name.strip()) and find_forbidden(name) is None
 
 
-def _text(given: Any) -> str:
+def _clean_text(given: Any) -> str:
     """A text without what no text may hold."""
     kept = given if isinstance(given, str) else ""
-    while (forbidden := forbidden_in_text(kept)) is not None:
+    while (forbidden := find_forbidden(kept)) is not None:
         kept = kept.replace(forbidden, "")
     return kept if kept.strip() else ""
 
 
-def _drafted_annotations(given: Any) -> JSON:
+def _draft_annotations(given: Any) -> JSON:
     """What clients know of them."""
-    known = by_name(given)
-    hints = {key: known[key] for key in HINTS if isinstance(known.get(key), bool)}
-    title = _text(known.get("title"))
+    known = as_object(given)
+    hints = {key: known[key] for key in HINT_KEYS if isinstance(known.get(key), bool)}
+    title = _clean_text(known.get("title"))
     return {"title": title, **hints} if title else hints
 
 
-def _drafted_schema(given: Any, steps: Steps) -> JSON:
+def _draft_schema(given: Any, steps: StepBudget) -> JSON:
     """The schema as it is, or what can be used of one that is none."""
     if not isinstance(given, dict):
         return {"type": "object"}
     schema = cast(JSON, given) | {"type": "object"}
     if can_be_written(schema):
         return schema
-    root = Root(schema, steps)
+    root = SchemaRoot(schema, steps)
     try:
-        known, needed = names(schema, root), required(schema, root)
-    except TooIntricate:
+        known, needed = list_names(schema, root), list_required(schema, root)
+    except SchemaTooComplex:
         return {"type": "object"}
     return {
         "type": "object",
@@ -398,19 +398,19 @@ def _drafted_schema(given: Any, steps: Steps) -> JSON:
     }
 
 
-def _mapping(schema: JSON, steps: Steps) -> dict[str, str]:
+def _draft_mapping(schema: JSON, steps: StepBudget) -> dict[str, str]:
     """Whatever has no name, or is too intricate to be told, goes as it comes."""
-    root = Root(schema, steps)
+    root = SchemaRoot(schema, steps)
     try:
-        known = [name for name in names(schema, root) if _can_be_written(name)]
-        has_others = takes_others(schema, root)
-    except TooIntricate:
+        known = [name for name in list_names(schema, root) if _can_be_written(name)]
+        has_others = can_take_others(schema, root)
+    except SchemaTooComplex:
         known, has_others = [], True
-    mapping = {name: joined_path([name]) for name in known if name != REST}
+    mapping = {name: join_path([name]) for name in known if name != REST}
     return mapping | {REST: REST} if has_others or REST in known else mapping
 
 
-def _written(value: JSON) -> str:
+def _encode_json(value: JSON) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     try:
         text.encode("utf-8")

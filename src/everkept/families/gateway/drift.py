@@ -4,47 +4,47 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-from everkept.core.text import clipped
-from everkept.errors import MOST_LISTED
-from everkept.families.gateway.file_values import joined_path
+from everkept.core.text import clip_text
+from everkept.errors import MAX_LISTED
+from everkept.families.gateway.file_values import join_path
 from everkept.families.gateway.model import (
     JSON,
     REST,
     GatewayConfig,
     PassThrough,
     ToolConfig,
-    fault_in,
-    likeliest,
-    mapped_there,
-    named,
-    passed,
-    resolved,
+    find_fault,
+    find_likeliest,
+    find_mapped,
+    find_passed,
+    resolve_name,
+    select_named,
 )
-from everkept.families.gateway.schema_check import first_mistake
+from everkept.families.gateway.schema_check import find_mistake
 from everkept.families.gateway.schema_facts import (
-    KINDS,
-    Root,
-    Steps,
-    TooIntricate,
-    at,
-    below,
-    by_name,
-    in_words,
-    items,
-    kinds,
-    names,
-    plain,
-    required,
-    values,
+    ALL_KINDS,
+    SchemaRoot,
+    SchemaTooComplex,
+    StepBudget,
+    as_object,
+    find_items,
+    find_kinds,
+    find_property_schemas,
+    find_values,
+    format_kinds,
+    list_names,
+    list_parts,
+    list_required,
+    resolve_path,
 )
 from everkept.values import Value
 
 Level = Literal["error", "warning", "note"]
 
-_DEEPEST = 5  # objects and lists inside each other; further down nobody looks
+_MAX_DEPTH = 5  # objects and lists inside each other; further down nobody looks
 
 
-class Misfit(NamedTuple):
+class SchemaMisfit(NamedTuple):
     """Something that ours allows and the other refuses; `place` is inside the value."""
 
     level: Level
@@ -52,89 +52,93 @@ class Misfit(NamedTuple):
     message: str
 
 
-class Side(NamedTuple):
+class SchemaSide(NamedTuple):
     """A place in one of the two schemas."""
 
     place: Any
-    root: Root
+    root: SchemaRoot
 
     @property
     def kinds(self) -> frozenset[str]:
-        return kinds(self.place, self.root)
+        return find_kinds(self.place, self.root)
 
     @property
     def values(self) -> list[Any] | None:
-        return values(self.place, self.root)
+        return find_values(self.place, self.root)
 
     @property
     def parts(self) -> list[JSON]:
-        return plain(self.place, self.root)
+        return list_parts(self.place, self.root)
 
     @property
     def names(self) -> list[str]:
-        return names(self.place, self.root)
+        return list_names(self.place, self.root)
 
     @property
-    def required(self) -> list[str]:
-        return required(self.place, self.root)
+    def required_names(self) -> list[str]:
+        return list_required(self.place, self.root)
 
-    def refuses(self, value: Any) -> bool:
-        return first_mistake(value, self.place, self.root) is not None
+    def is_refused(self, value: Any) -> bool:
+        return find_mistake(value, self.place, self.root) is not None
 
-    def has(self, name: str) -> bool:
+    def has_property(self, name: str) -> bool:
         """Whether there may be such a property."""
-        return below(self.place, name, self.root) != []
+        return find_property_schemas(self.place, name, self.root) != []
 
-    def down(self, name: str) -> "Side":
-        return Side(at(self.place, [name], self.root), self.root)
-
-    @property
-    def items(self) -> "Side":
-        return Side(items(self.place, self.root), self.root)
+    def get_property(self, name: str) -> "SchemaSide":
+        return SchemaSide(resolve_path(self.place, [name], self.root), self.root)
 
     @property
-    def needed(self) -> list[str]:
+    def items(self) -> "SchemaSide":
+        return SchemaSide(find_items(self.place, self.root), self.root)
+
+    @property
+    def needed_names(self) -> list[str]:
         """The properties that must be given: one with a default need not, whatever is said."""
         return [
             name
-            for name in self.required
-            if not any("default" in part for part in self.down(name).parts)
+            for name in self.required_names
+            if not any("default" in part for part in self.get_property(name).parts)
         ]
 
 
-def misfits(ours: Side, theirs: Side, place: str = "", depth: int = 0) -> Iterator[Misfit]:
+def find_misfits(
+    ours: SchemaSide, theirs: SchemaSide, place: str = "", depth: int = 0
+) -> Iterator[SchemaMisfit]:
     """What is not clear on either side is none."""
     allowed, taken = ours.kinds, theirs.kinds
-    if allowed in (KINDS, frozenset()):
+    if allowed in (ALL_KINDS, frozenset()):
         return
     if not allowed & taken:
-        message = f"takes {in_words(taken)}, and ours is {in_words(allowed)}"
-        yield Misfit("error", place, message)
+        message = f"takes {format_kinds(taken)}, and ours is {format_kinds(allowed)}"
+        yield SchemaMisfit("error", place, message)
         return
     if allowed - taken:
-        message = f"takes {in_words(taken)} alone, and ours may be {in_words(allowed - taken)}"
-        yield Misfit("warning", place, message)
+        message = (
+            f"takes {format_kinds(taken)} alone, and ours may be {format_kinds(allowed - taken)}"
+        )
+        yield SchemaMisfit("warning", place, message)
     if ours.values is not None or theirs.values is not None:
-        yield from _lost_values(ours, theirs, place)
+        yield from _find_lost_values(ours, theirs, place)
         return
-    for misfit in _limits(ours, theirs):
+    for misfit in _find_limit_misfits(ours, theirs):
         yield misfit._replace(place=place)
-    if depth < _DEEPEST:
-        yield from _inside(ours, theirs, place, depth + 1)
+    if depth < _MAX_DEPTH:
+        yield from _find_inner_misfits(ours, theirs, place, depth + 1)
 
 
-def shown_values(found: Sequence[Any]) -> str:
-    return clipped(", ".join(json.dumps(value, ensure_ascii=False) for value in found))
+def format_values(found: Sequence[Any]) -> str:
+    return clip_text(", ".join(json.dumps(value, ensure_ascii=False) for value in found))
 
 
-def _lost_values(ours: Side, theirs: Side, place: str) -> Iterator[Misfit]:
+def _find_lost_values(ours: SchemaSide, theirs: SchemaSide, place: str) -> Iterator[SchemaMisfit]:
     if ours.values is None:
-        yield Misfit("warning", place, f"takes only {shown_values(theirs.values or ())}")
+        yield SchemaMisfit("warning", place, f"takes only {format_values(theirs.values or ())}")
         return
-    offered = [value for value in ours.values if not ours.refuses(value)]
-    lost = [value for value in offered if theirs.refuses(value)]
+    offered = [value for value in ours.values if not ours.is_refused(value)]
+    lost = [value for value in offered if theirs.is_refused(value)]
     if lost:
-        yield Misfit("error", place, f"does not take {shown_values(lost)}")
+        yield SchemaMisfit("error", place, f"does not take {format_values(lost)}")
 
 
 class _Limit(NamedTuple):
@@ -144,19 +148,21 @@ class _Limit(NamedTuple):
     said: str
 
 
-def _limits(ours: Side, theirs: Side) -> Iterator[Misfit]:
+def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide) -> Iterator[SchemaMisfit]:
     shared = ours.kinds & theirs.kinds
-    for kind, keywords, said in _ENDS:
+    for kind, keywords, said in _LIMIT_KEYWORDS:
         if kind not in shared:
             continue
-        own, other = _limit(ours.parts, keywords), _limit(theirs.parts, keywords)
+        own, other = _find_limit(ours.parts, keywords), _find_limit(theirs.parts, keywords)
         if other is not None and own is None and said:
-            yield Misfit("note", "", f"takes {other.said}, and ours does not say so")
+            yield SchemaMisfit("note", "", f"takes {other.said}, and ours does not say so")
         elif other is not None and own is not None and own.rank < other.rank:
-            yield Misfit("warning", "", f"takes {other.said}, and ours {own.said}")
+            yield SchemaMisfit("warning", "", f"takes {other.said}, and ours {own.said}")
 
 
-def _limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]) -> _Limit | None:
+def _find_limit(
+    parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]
+) -> _Limit | None:
     """The strictest that is said."""
     found = [
         _Limit((sign * cast(float, part[word]), excludes), words.format(f"{part[word]:,}"))
@@ -169,7 +175,7 @@ def _limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]])
 
 # Of which kind of value, the keywords, and whether a limit that only they have is worth a note:
 # that an empty text is refused goes without saying.
-_ENDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
+_LIMIT_KEYWORDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
     (
         "integer",
         {"minimum": ("at least {}", 1, False), "exclusiveMinimum": ("more than {}", 1, True)},
@@ -187,40 +193,44 @@ _ENDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
 )
 
 
-def _inside(ours: Side, theirs: Side, place: str, depth: int) -> Iterator[Misfit]:
+def _find_inner_misfits(
+    ours: SchemaSide, theirs: SchemaSide, place: str, depth: int
+) -> Iterator[SchemaMisfit]:
     shared = ours.kinds & theirs.kinds
     if "array" in shared:
-        yield from misfits(ours.items, theirs.items, f"{place}[]", depth)
+        yield from find_misfits(ours.items, theirs.items, f"{place}[]", depth)
     if "object" not in shared:
         return
     for name in ours.names:
         at_name = f"{place}.{name}"
-        if not theirs.has(name) and ours.has(name):
-            yield Misfit("error", place, f"has no `{name}`")
+        if not theirs.has_property(name) and ours.has_property(name):
+            yield SchemaMisfit("error", place, f"has no `{name}`")
         else:
-            yield from misfits(ours.down(name), theirs.down(name), at_name, depth)
-    given = set(ours.required)
-    for name in theirs.needed:
+            yield from find_misfits(
+                ours.get_property(name), theirs.get_property(name), at_name, depth
+            )
+    given = set(ours.required_names)
+    for name in theirs.needed_names:
         if name not in given:
-            yield Misfit("warning", place, f"needs `{name}`, which ours may leave out")
+            yield SchemaMisfit("warning", place, f"needs `{name}`, which ours may leave out")
 
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
-_STEPS_OF_A_GUESS = 1_000  # what was meant instead
+_GUESS_STEPS = 1_000  # what was meant instead
 
 
-class Difference(NamedTuple):
+class ToolDifference(NamedTuple):
     level: Level
     message: str
     fix: str = ""
     where: tuple[str, ...] = ()  # in the entry that it is about
 
 
-class _Sent(NamedTuple):
+class _SentValue(NamedTuple):
     """A value that goes into the arguments of the server's tool."""
 
-    path: Path
+    path: ArgumentPath
     parameter: str | None  # of ours; None for a constant, REST for all that has no entry
     is_always: bool  # in every call
     fixed: tuple[Any, ...] = ()  # the constant, or the default
@@ -231,47 +241,51 @@ class _Sent(NamedTuple):
         return "a constant" if self.parameter is None else f"`{self.parameter}`"
 
     @property
-    def where(self) -> tuple[str, ...]:
+    def entry_keys(self) -> tuple[str, ...]:
         if self.parameter is None:
-            return ("constants", joined_path(self.path))
+            return ("constants", join_path(self.path))
         return ("paramMapping", self.parameter if self.has_entry else REST)
 
 
-def differences(tool: ToolConfig, schema: JSON, steps: Steps) -> Iterator[Difference]:
+def find_differences(tool: ToolConfig, schema: JSON, steps: StepBudget) -> Iterator[ToolDifference]:
     """What calls of the tool would meet, given the inputSchema of the one behind it."""
     try:
-        yield from _differences(tool, Root(tool.input_schema, steps), Root(schema, steps))
-    except (TooIntricate, RecursionError):
-        yield Difference("warning", "the rest of it is too intricate to be compared.")
+        yield from _compare_schemas(
+            tool, SchemaRoot(tool.input_schema, steps), SchemaRoot(schema, steps)
+        )
+    except (SchemaTooComplex, RecursionError):
+        yield ToolDifference("warning", "the rest of it is too intricate to be compared.")
 
 
-def _differences(tool: ToolConfig, ours: Root, theirs: Root) -> Iterator[Difference]:
-    sent = _sent(tool, ours)
+def _compare_schemas(
+    tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot
+) -> Iterator[ToolDifference]:
+    sent = _list_sent(tool, ours)
     if tool.rest is not None:
-        sent += _rest(tool, tool.rest, sent, ours, theirs)
+        sent += _list_rest(tool, tool.rest, sent, ours, theirs)
     for each in sent:
-        yield from _at_its_place(each, ours, theirs)
-    yield from _missing(sent, theirs)
-    yield from _unused(sent, theirs)
+        yield from _check_place(each, ours, theirs)
+    yield from _find_missing(sent, theirs)
+    yield from _find_unused(sent, theirs)
 
 
-def listed(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """As many as a sentence bears."""
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(f"`{clipped(name)}`" for name in names[:MOST_LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(f"`{clip_text(name)}`" for name in names[:MAX_LISTED]) + more
 
 
-def suggestion(name: str, known: Sequence[str]) -> str:
-    close = likeliest(name, known)
+def format_suggestion(name: str, known: Sequence[str]) -> str:
+    close = find_likeliest(name, known)
     if close is not None:
         return f"Did you mean `{close}`?"
-    return f"There are: {listed(known)}." if known else "There is none at all."
+    return f"There are: {format_names(known)}." if known else "There is none at all."
 
 
-def _sent(tool: ToolConfig, ours: Root) -> list[_Sent]:
-    needed = set(required(ours.schema, ours))
+def _list_sent(tool: ToolConfig, ours: SchemaRoot) -> list[_SentValue]:
+    needed = set(list_required(ours.schema, ours))
     given = [
-        _Sent(
+        _SentValue(
             path,
             parameter,
             parameter in needed or parameter in tool.defaults,
@@ -279,52 +293,63 @@ def _sent(tool: ToolConfig, ours: Root) -> list[_Sent]:
         )
         for parameter, path in tool.mapping.items()
     ]
-    constant = [_Sent(path, None, True, (value,)) for path, value in tool.constants.items()]
+    constant = [_SentValue(path, None, True, (value,)) for path, value in tool.constants.items()]
     return [*given, *constant]
 
 
-def _rest(
-    tool: ToolConfig, rest: Path, sent: Sequence[_Sent], ours: Root, theirs: Root
-) -> list[_Sent]:
+def _list_rest(
+    tool: ToolConfig,
+    rest: ArgumentPath,
+    sent: Sequence[_SentValue],
+    ours: SchemaRoot,
+    theirs: SchemaRoot,
+) -> list[_SentValue]:
     """What goes without an entry: the parameters that we name, those that the server names and we
     allow, and the object around them, which is always sent."""
-    here, there = Side(ours.schema, ours), Side(at(theirs.schema, rest, theirs), theirs)
+    here, there = (
+        SchemaSide(ours.schema, ours),
+        SchemaSide(resolve_path(theirs.schema, rest, theirs), theirs),
+    )
     if there.place is False:
-        return [_Sent(rest, REST, True)]
+        return [_SentValue(rest, REST, True)]
     filled = {each.path[: len(rest) + 1] for each in sent}
-    needed = set(here.required)
+    needed = set(here.required_names)
     free = [
         name
-        for name in dict.fromkeys((*here.names, *(n for n in there.names if here.has(n))))
+        for name in dict.fromkeys((*here.names, *(n for n in there.names if here.has_property(n))))
         if name != REST and name not in tool.mapping and (*rest, name) not in filled
     ]
-    others = [_Sent((*rest, name), name, name in needed, has_entry=False) for name in free]
-    return [_Sent(rest, REST, True), *others] if rest else others
+    others = [_SentValue((*rest, name), name, name in needed, has_entry=False) for name in free]
+    return [_SentValue(rest, REST, True), *others] if rest else others
 
 
-def _at_its_place(sent: _Sent, ours: Root, theirs: Root) -> Iterator[Difference]:
+def _check_place(
+    sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot
+) -> Iterator[ToolDifference]:
     for depth, key in enumerate(sent.path):
-        above = Side(at(theirs.schema, sent.path[:depth], theirs), theirs)
-        if not above.has(key):
-            yield _gone(sent, sent.path[: depth + 1], above)
+        above = SchemaSide(resolve_path(theirs.schema, sent.path[:depth], theirs), theirs)
+        if not above.has_property(key):
+            yield _build_gone(sent, sent.path[: depth + 1], above)
             return
-    target = f"`{joined_path(sent.path)}` there"
-    there = Side(at(theirs.schema, sent.path, theirs), theirs)
+    target = f"`{join_path(sent.path)}` there"
+    there = SchemaSide(resolve_path(theirs.schema, sent.path, theirs), theirs)
     for value in sent.fixed:
-        if there.refuses(value):
+        if there.is_refused(value):
             what = "the constant" if sent.parameter is None else f"the default of {sent.source}"
-            message = f"{target} does not take {what}, {shown_values([value])}."
-            where = sent.where if sent.parameter is None else ("defaults", sent.parameter)
-            yield Difference("error", message, f"It takes {in_words(there.kinds)}.", where)
+            message = f"{target} does not take {what}, {format_values([value])}."
+            where = sent.entry_keys if sent.parameter is None else ("defaults", sent.parameter)
+            yield ToolDifference("error", message, f"It takes {format_kinds(there.kinds)}.", where)
     if sent.parameter == REST:
         if "object" not in there.kinds:
-            message = f"{target} takes {in_words(there.kinds)}, and `{REST}` makes it an object."
-            yield Difference("error", message, "", sent.where)
+            message = (
+                f"{target} takes {format_kinds(there.kinds)}, and `{REST}` makes it an object."
+            )
+            yield ToolDifference("error", message, "", sent.entry_keys)
     elif sent.parameter is not None:
-        here = Side(at(ours.schema, [sent.parameter], ours), ours)
-        for misfit in misfits(here, there):
+        here = SchemaSide(resolve_path(ours.schema, [sent.parameter], ours), ours)
+        for misfit in find_misfits(here, there):
             inside = f" (in `{sent.parameter}{misfit.place}`)" if misfit.place else ""
-            yield Difference(
+            yield ToolDifference(
                 misfit.level,
                 f"{target} {misfit.message}{inside}.",
                 f"Change {sent.source} in inputSchema.",
@@ -332,18 +357,20 @@ def _at_its_place(sent: _Sent, ours: Root, theirs: Root) -> Iterator[Difference]
             )
 
 
-def _gone(sent: _Sent, path: Path, above: Side) -> Difference:
-    above.root.steps.take(_STEPS_OF_A_GUESS)
+def _build_gone(sent: _SentValue, path: ArgumentPath, above: SchemaSide) -> ToolDifference:
+    above.root.steps.take(_GUESS_STEPS)
     *parents, key = path
-    place = f"`{joined_path(parents)}` there" if parents else "the tool there"
+    place = f"`{join_path(parents)}` there" if parents else "the tool there"
     if "object" not in above.kinds:
-        message = f"{place} takes {in_words(above.kinds)}, and nothing is inside that"
-        return Difference("error", f"{message}: {sent.source} has no place.", "", sent.where)
+        message = f"{place} takes {format_kinds(above.kinds)}, and nothing is inside that"
+        return ToolDifference(
+            "error", f"{message}: {sent.source} has no place.", "", sent.entry_keys
+        )
     message = f"{place} has no `{key}`, where {sent.source} goes."
-    return Difference("error", message, suggestion(key, above.names), sent.where)
+    return ToolDifference("error", message, format_suggestion(key, above.names), sent.entry_keys)
 
 
-def _missing(sent: Sequence[_Sent], theirs: Root) -> Iterator[Difference]:
+def _find_missing(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
     """What the server needs in each object that is made for it."""
     made = dict.fromkeys(
         each.path[:depth]
@@ -351,20 +378,20 @@ def _missing(sent: Sequence[_Sent], theirs: Root) -> Iterator[Difference]:
         for depth in range(len(each.path) + (each.parameter == REST))
     )
     for place in made or {(): None}:
-        there = Side(at(theirs.schema, place, theirs), theirs)
+        there = SchemaSide(resolve_path(theirs.schema, place, theirs), theirs)
         inside = [each for each in sent if each.path[: len(place)] == place]
-        for name in there.needed:
+        for name in there.needed_names:
             theirs.steps.take(len(inside))
-            yield from _unsent((*place, name), inside)
+            yield from _find_unsent((*place, name), inside)
 
 
-def _unsent(needed: Path, inside: Sequence[_Sent]) -> Iterator[Difference]:
-    target = joined_path(needed)
+def _find_unsent(needed: ArgumentPath, inside: Sequence[_SentValue]) -> Iterator[ToolDifference]:
+    target = join_path(needed)
     sources = [each for each in inside if each.path[: len(needed)] == needed]
     others = [each for each in inside if each not in sources]
     if not sources:
         is_always = len(needed) == 1 or any(each.is_always for each in others)
-        yield Difference(
+        yield ToolDifference(
             "error" if is_always else "warning",
             f"the tool there needs `{target}`, which is never sent.",
             f"Map a parameter to `{target}`, or give it a value in `constants`.",
@@ -372,20 +399,20 @@ def _unsent(needed: Path, inside: Sequence[_Sent]) -> Iterator[Difference]:
         )
     elif not any(each.is_always for each in sources) and (others or len(needed) == 1):
         source = sources[0].source
-        yield Difference(
+        yield ToolDifference(
             "warning",
             f"the tool there needs `{target}`, and a call may leave {source} out.",
             f"Require {source} in inputSchema, or give it a value in `defaults`.",
-            sources[0].where,
+            sources[0].entry_keys,
         )
 
 
-def _unused(sent: Sequence[_Sent], theirs: Root) -> Iterator[Difference]:
-    there = Side(theirs.schema, theirs)
-    used = {each.path[0] for each in sent} | set(there.needed)
+def _find_unused(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
+    there = SchemaSide(theirs.schema, theirs)
+    used = {each.path[0] for each in sent} | set(there.needed_names)
     free = [name for name in there.names if name not in used]
     if free:
-        yield Difference("note", f"the tool there also takes {listed(free)}.")
+        yield ToolDifference("note", f"the tool there also takes {format_names(free)}.")
 
 
 class Drift(Value):
@@ -402,112 +429,121 @@ class Drift(Value):
         return f"line {self.line}: {about}{self.message}" + (f" {self.fix}" if self.fix else "")
 
 
-def drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Drift]:
+def find_drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Drift]:
     """Of one upstream, given its tools as it lists them; in the order of the file."""
-    known = {tool["name"]: tool for tool in reversed(named(tools))}
-    steps = Steps()
+    known = {tool["name"]: tool for tool in reversed(select_named(tools))}
+    steps = StepBudget()
     found = [
-        Drift(each.level, tool.name, each.message, each.fix, tool.line_of(*each.where))
+        Drift(each.level, tool.name, each.message, each.fix, tool.get_line(*each.where))
         for tool in config.tools
         if tool.upstream == upstream
-        for each in _of_tool(tool, known, steps)
+        for each in _compare_tool(tool, known, steps)
     ]
     server = config.upstreams[upstream]
     if server.pass_through is None:
-        about = _not_offered(config, upstream, list(reversed(known)))
+        about = _find_not_offered(config, upstream, list(reversed(known)))
     else:
-        about = (*_chosen(server.pass_through, list(known)), *_passed(config, upstream, tools))
+        about = (
+            *_find_unknown_choices(server.pass_through, list(known)),
+            *_check_passed(config, upstream, tools),
+        )
     return found + [
-        Drift(each.level, None, each.message, each.fix, server.line_of(*each.where))
+        Drift(each.level, None, each.message, each.fix, server.get_line(*each.where))
         for each in about
     ]
 
 
-def clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
+def find_clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
     """Names that tools of two upstreams have here, both passed through."""
     owners: dict[str, str] = {}
     found: list[Drift] = []
     for upstream, tools in listings.items():
-        for each in passed(config, upstream, tools):
+        for each in find_passed(config, upstream, tools):
             owner = owners.setdefault(each.ours, upstream)
             if owner != upstream:
                 message = f"{owner} and {upstream} both have a tool `{each.ours}`."
-                line = config.upstreams[upstream].line_of(each.theirs)
-                found.append(Drift("error", each.ours, message, _TELL_APART, line))
+                line = config.upstreams[upstream].get_line(each.theirs)
+                found.append(Drift("error", each.ours, message, _RENAME_FIX, line))
     return found
 
 
-_TELL_APART = "A `prefix`, or a new name in `rename`, tells them apart."
+_RENAME_FIX = "A `prefix`, or a new name in `rename`, tells them apart."
 
 
-def _of_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: Steps) -> Iterator[Difference]:
-    name = resolved(tool.tool, known)
+def _compare_tool(
+    tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget
+) -> Iterator[ToolDifference]:
+    name = resolve_name(tool.tool, known)
     if name is None:
         message = f"the server has no tool `{tool.tool}`."
-        yield Difference("error", message, suggestion(tool.tool, list(known)), ("tool",))
+        yield ToolDifference("error", message, format_suggestion(tool.tool, list(known)), ("tool",))
         return
     if name != tool.tool:
-        yield Difference(
+        yield ToolDifference(
             "note",
             f"`{tool.tool}` is called `{name}` there.",
             f"Write `{name}`, which spares a question at the first call.",
             ("tool",),
         )
     listing = known[name]
-    yield from _promised(name, by_name(tool.annotations), by_name(listing.get("annotations")))
+    yield from _check_annotations(
+        name, as_object(tool.annotations), as_object(listing.get("annotations"))
+    )
     schema = listing.get("inputSchema")
     if isinstance(schema, dict):
-        yield from differences(tool, cast(JSON, schema), steps)
+        yield from find_differences(tool, cast(JSON, schema), steps)
 
 
-def _promised(name: str, ours: JSON, theirs: JSON) -> Iterator[Difference]:
+def _check_annotations(name: str, ours: JSON, theirs: JSON) -> Iterator[ToolDifference]:
     """Where the file says that a tool is milder than it says itself."""
     destroys = theirs.get("destructiveHint") is True and theirs.get("readOnlyHint") is not True
     writes = theirs.get("readOnlyHint") is False or destroys
     if ours.get("readOnlyHint") is True and writes:
         message = f"`{name}` says that it writes, and the file that it only reads."
         fix = "Take `readOnlyHint` out of its annotations."
-        yield Difference("warning", message, fix, ("annotations",))
+        yield ToolDifference("warning", message, fix, ("annotations",))
     elif ours.get("destructiveHint") is False and destroys:
         message = f"`{name}` says that it may destroy something, and the file that it does not."
         fix = "Take `destructiveHint` out of its annotations."
-        yield Difference("warning", message, fix, ("annotations",))
+        yield ToolDifference("warning", message, fix, ("annotations",))
 
 
-def _not_offered(
+def _find_not_offered(
     config: GatewayConfig, upstream: str, known: Sequence[str]
-) -> Iterator[Difference]:
-    mapped = mapped_there(config, upstream, known)
+) -> Iterator[ToolDifference]:
+    mapped = find_mapped(config, upstream, known)
     free = [name for name in known if name not in mapped]
     if free:
-        yield Difference(
+        yield ToolDifference(
             "note",
-            f"the server also has {listed(free)}.",
+            f"the server also has {format_names(free)}.",
             "An entry in `tools` offers one, `passThrough` all.",
         )
 
 
-def _chosen(through: PassThrough, known: Sequence[str]) -> Iterator[Difference]:
+def _find_unknown_choices(through: PassThrough, known: Sequence[str]) -> Iterator[ToolDifference]:
     """The names that the file chooses of what is passed through."""
     for name in dict.fromkeys((*(through.only or ()), *through.rename)):
         if name not in known:
             message = f"the server has no tool `{name}`, which is to be passed through."
-            yield Difference("error", message, suggestion(name, known), (name,))
+            yield ToolDifference("error", message, format_suggestion(name, known), (name,))
     for name in through.hide:
         if name not in known:
             message = f"the server has no tool `{name}`, which is hidden."
-            yield Difference("note", message, where=(name,))
+            yield ToolDifference("note", message, where=(name,))
 
 
-def _passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[Difference]:
+def _check_passed(
+    config: GatewayConfig, upstream: str, tools: Sequence[Any]
+) -> Iterator[ToolDifference]:
     taken = {tool.name for tool in config.tools}
-    for each in passed(config, upstream, tools):
-        fault = fault_in(each.listing)
+    for each in find_passed(config, upstream, tools):
+        fault = find_fault(each.listing)
         if fault is not None:
             fix = "A new name in `rename` may help, or `hide` it."
             message = f"`{each.theirs}` is not offered: {fault}."
-            yield Difference("warning", message, fix, (each.theirs,))
+            yield ToolDifference("warning", message, fix, (each.theirs,))
         elif each.ours in taken:
             message = f"`{each.theirs}` is not offered: there is a tool `{each.ours}` already."
-            yield Difference("error", message, _TELL_APART, (each.theirs,))
+            yield ToolDifference("error", message, _RENAME_FIX, (each.theirs,))
         taken.add(each.ours)

@@ -4,71 +4,71 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from everkept.core.json_text import Document, NotJson
-from everkept.families.gateway.file_servers import NAME_RULE, check_clashes, server_at
+from everkept.core.json_text import JsonDocument, NotJson
+from everkept.families.gateway.file_servers import NAME_RULE, check_clashes, parse_server
 from everkept.families.gateway.file_values import (
-    Notes,
-    Path,
-    Place,
-    Taken,
+    ArgumentPath,
+    FileNotes,
+    FilePlace,
+    TakenPaths,
     check_keys,
     check_root,
+    format_value,
     is_list,
     is_object,
     is_text,
-    joined_path,
-    parameters_of,
-    shown_value,
+    join_path,
+    list_parameters,
+    parse_text,
     split_path,
-    text_of,
 )
 from everkept.families.gateway.model import (
     JSON,
-    ONLY,
     REST,
+    SINGLE_UPSTREAM,
+    FileProblem,
     GatewayConfig,
-    Lines,
-    Problem,
+    LinesByKeys,
     ToolConfig,
     is_name,
 )
-from everkept.tools.schema import nearest
+from everkept.tools.schema import find_nearest
 
 TARGET_KEYS = ("server", "tool", "paramMapping", "constants", "defaults")
 
 
-class Target(NamedTuple):
+class TargetEntry(NamedTuple):
     """The tool behind one of ours; `place` is where the file says so."""
 
-    place: Place
+    place: FilePlace
     server: str
     tool: str
-    mapping: dict[str, Path]
-    rest: Path | None
-    constants: dict[Path, Any]
+    mapping: dict[str, ArgumentPath]
+    rest: ArgumentPath | None
+    constants: dict[ArgumentPath, Any]
     defaults: JSON
-    taken: Taken
+    taken: TakenPaths
 
 
-def target_at(place: Place | None, servers: Collection[str]) -> Target | None:
+def parse_target(place: FilePlace | None, servers: Collection[str]) -> TargetEntry | None:
     """None where so much is wrong that there is nothing to make; every fault is noted."""
     if place is None or not is_object(place):
         return None
     check_keys(place, TARGET_KEYS)
-    server = _server(place, servers)
-    tool = text_of(place.needs("tool", "the name that the tool has at the server"))
-    mapping_at = place.needs("paramMapping", "our parameters and the server's, or {} for none")
-    taken = Taken()
-    mapping = _mapping(mapping_at, taken)
-    constants = _constants(place.get("constants"), taken)
-    rest = _rest(mapping_at, taken)
-    defaults = _defaults(place.get("defaults"), mapping)
+    server = _parse_server(place, servers)
+    tool = parse_text(place.require("tool", "the name that the tool has at the server"))
+    mapping_at = place.require("paramMapping", "our parameters and the server's, or {} for none")
+    taken = TakenPaths()
+    mapping = _parse_mapping(mapping_at, taken)
+    constants = _parse_constants(place.get("constants"), taken)
+    rest = _parse_rest(mapping_at, taken)
+    defaults = _parse_defaults(place.get("defaults"), mapping)
     if server is None or tool is None or mapping_at is None:
         return None
-    return Target(place, server, tool, mapping, rest, constants, defaults, taken)
+    return TargetEntry(place, server, tool, mapping, rest, constants, defaults, taken)
 
 
-def _server(place: Place, servers: Collection[str]) -> str | None:
+def _parse_server(place: FilePlace, servers: Collection[str]) -> str | None:
     named = place.get("server")
     if named is None:
         if len(servers) > 1:
@@ -77,88 +77,88 @@ def _server(place: Place, servers: Collection[str]) -> str | None:
                 f"Add `server`: one of {', '.join(servers)}.",
             )
         return next(iter(servers)) if len(servers) == 1 else None
-    server = text_of(named)
+    server = parse_text(named)
     if server is None or server in servers:
         return server
-    close = nearest(server, list(servers))
+    close = find_nearest(server, list(servers))
     known = f"It can be {', '.join(servers) or 'none: the file names no server'}."
     named.refuse(
-        f"There is no server {shown_value(server)} in the file.",
+        f"There is no server {format_value(server)} in the file.",
         f"Did you mean `{close}`?" if close else known,
     )
     return None
 
 
-def _mapping(place: Place | None, taken: Taken) -> dict[str, Path]:
+def _parse_mapping(place: FilePlace | None, taken: TakenPaths) -> dict[str, ArgumentPath]:
     if place is None or not is_object(place):
         return {}
-    mapping: dict[str, Path] = {}
-    for parameter, member in place.members():
-        text = None if parameter == REST else text_of(member)
-        if text is not None and (path := _path(text, member, taken)):
+    mapping: dict[str, ArgumentPath] = {}
+    for parameter, member in place.iterate_members():
+        text = None if parameter == REST else parse_text(member)
+        if text is not None and (path := _claim_path(text, member, taken)):
             mapping[parameter] = path
     return mapping
 
 
-def _rest(mapping: Place | None, taken: Taken) -> Path | None:
+def _parse_rest(mapping: FilePlace | None, taken: TakenPaths) -> ArgumentPath | None:
     """Where everything goes that has no entry; beside the others, never inside one of them."""
     place = mapping.get(REST) if mapping is not None and isinstance(mapping.value, dict) else None
-    text = text_of(place)
+    text = parse_text(place)
     if place is None or text is None or text == REST:
         return None if text is None else ()
-    path = _split(text, place)
-    if path is not None and (other := taken.filled(path)):
-        _refuse_meeting(text, other, place, taken)
+    path = _parse_path(text, place)
+    if path is not None and (other := taken.find_filled(path)):
+        _refuse_conflict(text, other, place, taken)
         return None
     return path
 
 
-def _constants(place: Place | None, taken: Taken) -> dict[Path, Any]:
+def _parse_constants(place: FilePlace | None, taken: TakenPaths) -> dict[ArgumentPath, Any]:
     if place is None or not is_object(place):
         return {}
-    constants: dict[Path, Any] = {}
-    for text, member in place.members():
-        if path := _path(text, member, taken):
+    constants: dict[ArgumentPath, Any] = {}
+    for text, member in place.iterate_members():
+        if path := _claim_path(text, member, taken):
             constants[path] = member.value
     return constants
 
 
-def _path(text: str, place: Place, taken: Taken) -> Path | None:
+def _claim_path(text: str, place: FilePlace, taken: TakenPaths) -> ArgumentPath | None:
     """The keys of a path that no other meets; they are taken from then on."""
-    path = _split(text, place)
+    path = _parse_path(text, place)
     if path is None:
         return None
-    if other := taken.met(path):
-        _refuse_meeting(text, other, place, taken)
+    if other := taken.find_conflict(path):
+        _refuse_conflict(text, other, place, taken)
         return None
     taken.add(path, place.line)
     return path
 
 
-def _split(text: str, place: Place) -> Path | None:
+def _parse_path(text: str, place: FilePlace) -> ArgumentPath | None:
     path = split_path(text)
     if path is None:
         place.refuse(
-            f"The path {shown_value(text)} has an empty part, or a backslash before another sign.",
+            f"The path {format_value(text)} has an empty part, or a backslash before another sign.",
             "Write it like `search.text`; a dot in a name is written `\\\\.`.",
         )
     return path
 
 
-def _refuse_meeting(text: str, other: Path, place: Place, taken: Taken) -> None:
+def _refuse_conflict(text: str, other: ArgumentPath, place: FilePlace, taken: TakenPaths) -> None:
     place.refuse(
-        f"The path {shown_value(text)} meets {shown_value(joined_path(other))} of line "
+        f"The path {format_value(text)} meets {format_value(join_path(other))} of line "
         f"{taken.lines[other]}: both would fill the same place.",
         "Send one of them elsewhere, or take it out.",
     )
 
 
-def _defaults(place: Place | None, mapping: Mapping[str, Path]) -> JSON:
+def _parse_defaults(place: FilePlace | None, mapping: Mapping[str, ArgumentPath]) -> JSON:
     if place is None or not is_object(place):
         return {}
-    for parameter, member in place.members():
+    for parameter, member in place.iterate_members():
         if parameter not in mapping:
-            close = nearest(parameter, list(mapping))
+            close = find_nearest(parameter, list(mapping))
             member.refuse(
                 f"{member.name} is for a parameter that `paramMapping` does not have.",
                 f"Did you mean `{close}`?"
@@ -168,16 +168,16 @@ def _defaults(place: Place | None, mapping: Mapping[str, Path]) -> JSON:
     return place.value
 
 
-def check_parameters(schema: Place, target: Target) -> None:
+def check_parameters(schema: FilePlace, target: TargetEntry) -> None:
     """Notes what nobody will send, and what is sent nowhere."""
-    mapping = cast(Place, target.place.get("paramMapping"))
-    known, required = parameters_of(schema)
+    mapping = cast(FilePlace, target.place.get("paramMapping"))
+    known, required = list_parameters(schema)
     listed = schema.value.get("properties", {})
     free = [name for name in dict.fromkeys((*required, *listed)) if name not in target.mapping]
     unknown = [name for name in target.mapping if known is not None and name not in known]
     needed = [name for name in free if name in required and target.rest is None]
     for parameter in unknown:
-        _warn_of_unknown(cast(Place, mapping.get(parameter)), parameter, needed, free)
+        _warn_unknown(cast(FilePlace, mapping.get(parameter)), parameter, needed, free)
     if target.rest is not None:
         _refuse_filled(schema, target, target.rest, free)
         return
@@ -185,22 +185,22 @@ def check_parameters(schema: Place, target: Target) -> None:
         if parameter in needed:
             if not unknown:
                 mapping.warn(
-                    f"`inputSchema` requires {shown_value(parameter)}, which is never passed on.",
+                    f"`inputSchema` requires {format_value(parameter)}, which is never passed on.",
                     "Map it to a parameter of the server, or take it out of `required`.",
                 )
         elif listed[parameter] is not False:
-            _property(schema, parameter).warn(
-                f"{shown_value(parameter)} goes nowhere: `paramMapping` has no entry for it.",
+            _get_property(schema, parameter).warn(
+                f"{format_value(parameter)} goes nowhere: `paramMapping` has no entry for it.",
                 "Map it to a parameter of the server, or take it out here.",
             )
-    _warn_of_unnamed(schema)
+    _warn_unnamed(schema)
 
 
-def _warn_of_unknown(place: Place, parameter: str, needed: list[str], free: list[str]) -> None:
-    close = nearest(parameter, free)
-    unknown = f"`inputSchema` has no parameter {shown_value(parameter)}"
+def _warn_unknown(place: FilePlace, parameter: str, needed: list[str], free: list[str]) -> None:
+    close = find_nearest(parameter, free)
+    unknown = f"`inputSchema` has no parameter {format_value(parameter)}"
     if needed:
-        lacking = ", ".join(shown_value(name) for name in needed)
+        lacking = ", ".join(format_value(name) for name in needed)
         place.warn(
             f"{unknown}, and requires {lacking}, which goes nowhere.",
             f"Did you mean `{close}`?" if close else f"Write {lacking} here.",
@@ -211,17 +211,21 @@ def _warn_of_unknown(place: Place, parameter: str, needed: list[str], free: list
         place.warn(f"{unknown}: nobody will send it.", f"Did you mean `{close}`?" if close else fix)
 
 
-def _refuse_filled(schema: Place, target: Target, rest: tuple[str, ...], free: list[str]) -> None:
+def _refuse_filled(
+    schema: FilePlace, target: TargetEntry, rest: tuple[str, ...], free: list[str]
+) -> None:
     for parameter in free:
-        if target.taken.met((*rest, parameter)) and parameter in schema.value.get("properties", {}):
-            _property(schema, parameter).refuse(
-                f"{shown_value(parameter)} has no entry in `paramMapping`, and something else "
+        if target.taken.find_conflict((*rest, parameter)) and parameter in schema.value.get(
+            "properties", {}
+        ):
+            _get_property(schema, parameter).refuse(
+                f"{format_value(parameter)} has no entry in `paramMapping`, and something else "
                 f"fills the place where `{REST}` sends it.",
                 "Give it an entry of its own.",
             )
 
 
-def _warn_of_unnamed(schema: Place) -> None:
+def _warn_unnamed(schema: FilePlace) -> None:
     more = schema.get("additionalProperties")
     if more is not None and more.value is not False:
         more.warn(
@@ -231,8 +235,8 @@ def _warn_of_unnamed(schema: Place) -> None:
         )
 
 
-def _property(schema: Place, name: str) -> Place:
-    return cast(Place, cast(Place, schema.get("properties")).get(name))
+def _get_property(schema: FilePlace, name: str) -> FilePlace:
+    return cast(FilePlace, cast(FilePlace, schema.get("properties")).get(name))
 
 
 TOOL_KEYS = (
@@ -244,9 +248,9 @@ TOOL_KEYS = (
     "annotations",
     "upstream",
 )
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+HINT_KEYS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
-_NOT_IN_TOOLS = {
+_TOOL_KEY_FIXES = {
     "parameters": "Did you mean `inputSchema`?",
     "input_schema": "Did you mean `inputSchema`?",
     "output_schema": "Did you mean `outputSchema`?",
@@ -258,22 +262,22 @@ _NOT_IN_TOOLS = {
 }
 
 
-def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
+def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
     """None where something is wrong with it; every fault is noted."""
     if not is_object(place):
         return None
-    check_keys(place, TOOL_KEYS, _NOT_IN_TOOLS)
-    name = _name(place.needs("name", "what the assistant calls the tool"))
-    title = text_of(place.get("title"))
-    description = text_of(
-        place.needs("description", "a sentence that says what the tool does"), can_be_empty=True
+    check_keys(place, TOOL_KEYS, _TOOL_KEY_FIXES)
+    name = _parse_name(place.require("name", "what the assistant calls the tool"))
+    title = parse_text(place.get("title"))
+    description = parse_text(
+        place.require("description", "a sentence that says what the tool does"), can_be_empty=True
     )
-    schema = place.needs("inputSchema", "the JSON Schema of its parameters")
+    schema = place.require("inputSchema", "the JSON Schema of its parameters")
     is_schema = schema is not None and check_root(schema)
-    annotations = _annotations(place.get("annotations"))
+    annotations = _parse_annotations(place.get("annotations"))
     output = place.get("outputSchema")
     is_output = output is None or check_root(output)
-    target = target_at(place.needs("upstream", "the tool behind it"), servers)
+    target = parse_target(place.require("upstream", "the tool behind it"), servers)
     if schema is not None and is_schema and target is not None:
         check_parameters(schema, target)
     if name is None or description is None or target is None or not (is_schema and is_output):
@@ -281,7 +285,7 @@ def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
     return ToolConfig(
         name=name,
         description=description,
-        input_schema=cast(Place, schema).value,
+        input_schema=cast(FilePlace, schema).value,
         upstream=target.server,
         tool=target.tool,
         mapping=target.mapping,
@@ -292,14 +296,17 @@ def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
         annotations=annotations,
         output_schema=output and output.value,
         line=place.line,
-        lines=_lines(place),
+        lines=_collect_lines(place),
     )
 
 
-def _lines(place: Place) -> Lines:
+def _collect_lines(place: FilePlace) -> LinesByKeys:
     """Of what a server may not fit any more."""
-    schema, target = cast(Place, place.get("inputSchema")), cast(Place, place.get("upstream"))
-    lines = {("tool",): cast(Place, target.get("tool")).line}
+    schema, target = (
+        cast(FilePlace, place.get("inputSchema")),
+        cast(FilePlace, place.get("upstream")),
+    )
+    lines = {("tool",): cast(FilePlace, target.get("tool")).line}
     if annotations := place.get("annotations"):
         lines["annotations",] = annotations.line
     for key, held in (
@@ -310,89 +317,91 @@ def _lines(place: Place) -> Lines:
     ):
         if held is not None and isinstance(held.value, dict):
             lines[key,] = held.line
-            lines |= {(key, name): member.line for name, member in held.members()}
+            lines |= {(key, name): member.line for name, member in held.iterate_members()}
     return lines
 
 
-def _name(place: Place | None) -> str | None:
+def _parse_name(place: FilePlace | None) -> str | None:
     if place is None:
         return None
     if not is_name(place.value):
-        place.must_be(f"a text in quotes: {NAME_RULE}")
+        place.refuse_kind(f"a text in quotes: {NAME_RULE}")
         return None
     return place.value
 
 
-def _annotations(place: Place | None) -> JSON | None:
+def _parse_annotations(place: FilePlace | None) -> JSON | None:
     if place is None or not is_object(place):
         return None
-    for key, member in place.members():
-        if key in HINTS and not isinstance(member.value, bool):
-            member.must_be("true or false")
+    for key, member in place.iterate_members():
+        if key in HINT_KEYS and not isinstance(member.value, bool):
+            member.refuse_kind("true or false")
         elif key == "title":
-            text_of(member)
-        elif key not in HINTS:
-            close = nearest(key, HINTS)
-            fix = f"Did you mean `{close}`?" if close else f"Known: title, {', '.join(HINTS)}."
+            parse_text(member)
+        elif key not in HINT_KEYS:
+            close = find_nearest(key, HINT_KEYS)
+            fix = f"Did you mean `{close}`?" if close else f"Known: title, {', '.join(HINT_KEYS)}."
             member.warn(f"{member.name} is a hint that clients do not know.", fix)
     return place.value
 
 
-KEYS = ("$schema", "upstream", "upstreams", "instructions", "tools")
+FILE_KEYS = ("$schema", "upstream", "upstreams", "instructions", "tools")
 
-_NOT_JSON = "The file must be JSON; comments, and a comma at the end of a list, are allowed."
-_COMMENTS = "A comment begins with `//`, or stands between `/*` and `*/`."
-_ELSEWHERE = {
+_JSON_FIX = "The file must be JSON; comments, and a comma at the end of a list, are allowed."
+_COMMENT_FIX = "A comment begins with `//`, or stands between `/*` and `*/`."
+_KEY_FIXES = {
     "mcpServers": "Write the servers under `upstreams`.",
     "servers": "Write the servers under `upstreams`.",
 }
 
 
-class Reading(NamedTuple):
+class ParsedFile(NamedTuple):
     """Problems and warnings are in the order of their lines; without problems there is a config."""
 
     config: GatewayConfig | None
-    problems: list[Problem]
-    warnings: list[Problem]
+    problems: list[FileProblem]
+    warnings: list[FileProblem]
 
 
-def read(text: str, folder: PurePath) -> Reading:
+def parse_file(text: str, folder: PurePath) -> ParsedFile:
     """What a file says that lies in that folder."""
     try:
-        document = Document(text)
+        document = JsonDocument(text)
     except NotJson as error:
-        return Reading(None, [_no_json(text, error)], [])
-    notes = Notes(document, [], [])
-    config = _config(Place(notes, (), document.value), folder)
+        return ParsedFile(None, [_build_json_problem(text, error)], [])
+    notes = FileNotes(document, [], [])
+    config = _parse_config(FilePlace(notes, (), document.value), folder)
     for again in document.repeated:
-        place = Place(notes, again.path, None)
+        place = FilePlace(notes, again.path, None)
         problem = f"{place.name} stands in line {again.first_line} already."
-        notes.problems.append(Problem(again.line, problem, "Keep one of them."))
+        notes.problems.append(FileProblem(again.line, problem, "Keep one of them."))
     problems, warnings = (sorted(n, key=lambda n: n.line) for n in (notes.problems, notes.warnings))
-    return Reading(None if problems else config, problems, warnings)
+    return ParsedFile(None if problems else config, problems, warnings)
 
 
-def _no_json(text: str, error: NotJson) -> Problem:
+def _build_json_problem(text: str, error: NotJson) -> FileProblem:
     """With a word about comments that are none here."""
     lines = text.removeprefix("\ufeff").split("\n")
     rest = lines[error.line - 1][error.column - 1 :]
     if rest.startswith("/*"):
-        return Problem(error.line, "The comment that begins here has no end.", "Close it: `*/`.")
+        return FileProblem(
+            error.line, "The comment that begins here has no end.", "Close it: `*/`."
+        )
     reason = f"column {error.column}: {error.reason}."
-    return Problem(error.line, reason, _COMMENTS if rest.startswith("#") else _NOT_JSON)
+    return FileProblem(error.line, reason, _COMMENT_FIX if rest.startswith("#") else _JSON_FIX)
 
 
-def _config(root: Place, folder: PurePath) -> GatewayConfig | None:
+def _parse_config(root: FilePlace, folder: PurePath) -> GatewayConfig | None:
     if not is_object(root) or not _is_whole(root):
         return None
-    check_keys(root, KEYS, _ELSEWHERE)
+    check_keys(root, FILE_KEYS, _KEY_FIXES)
     if schema := root.get("$schema"):
         is_text(schema, can_be_empty=True)
-    places = _server_places(root)
-    servers = {name: server_at(name, place, folder) for name, place in places.items()}
+    places = _find_server_places(root)
+    servers = {name: parse_server(name, place, folder) for name, place in places.items()}
     upstreams = {name: server for name, server in servers.items() if server}
-    tools = _tools(root.get("tools"), places)
-    instructions = text_of(root.get("instructions"))
+    tools = _parse_tools(root.get("tools"), places)
+    instructions = parse_text(root.get("instructions"))
     check_clashes(root, tools, places, upstreams)
     if not root.value.get("tools") and not any(
         server.pass_through for server in upstreams.values()
@@ -404,15 +413,15 @@ def _config(root: Place, folder: PurePath) -> GatewayConfig | None:
     return GatewayConfig(upstreams, tuple(tools), instructions)
 
 
-def _is_whole(place: Place) -> bool:
+def _is_whole(place: FilePlace) -> bool:
     """Whether no text is cut inside a character, which could not be sent to anybody."""
-    below: list[Place] = []
+    below: list[FilePlace] = []
     cut = isinstance(place.value, str) and _is_cut(place.value)
     if isinstance(place.value, dict):
-        below = [member for _, member in place.members()]
-        cut = any(_is_cut(key) for key, _ in place.members())
+        below = [member for _, member in place.iterate_members()]
+        cut = any(_is_cut(key) for key, _ in place.iterate_members())
     elif isinstance(place.value, list):
-        below = list(place.items())
+        below = list(place.iterate_items())
     if cut:
         place.refuse(
             f"{place.name} has a text that is cut inside a character.", "Write both of its halves."
@@ -424,7 +433,7 @@ def _is_cut(text: str) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def _server_places(root: Place) -> dict[str, Place]:
+def _find_server_places(root: FilePlace) -> dict[str, FilePlace]:
     """Where each server is described; one that stands alone has a name too."""
     alone, several = root.get("upstream"), root.get("upstreams")
     if alone is not None and several is not None:
@@ -434,7 +443,7 @@ def _server_places(root: Place) -> dict[str, Place]:
             "Put every server into `upstreams`, or keep `upstream` for a single one.",
         )
     if alone is not None:
-        return {ONLY: alone}
+        return {SINGLE_UPSTREAM: alone}
     if several is None:
         root.refuse(
             "The file names no server.",
@@ -443,18 +452,18 @@ def _server_places(root: Place) -> dict[str, Place]:
         return {}
     if not is_object(several):
         return {}
-    places = dict(several.members())
+    places = dict(several.iterate_members())
     if not places:
         several.refuse("`upstreams` is empty.", "Name at least one server.")
     for name, place in places.items():
         if not is_name(name):
             place.refuse(
-                f"A server is called {shown_value(name)}.", f"Its name must be {NAME_RULE}."
+                f"A server is called {format_value(name)}.", f"Its name must be {NAME_RULE}."
             )
     return places
 
 
-def _tools(place: Place | None, servers: Mapping[str, Place]) -> list[ToolConfig]:
+def _parse_tools(place: FilePlace | None, servers: Mapping[str, FilePlace]) -> list[ToolConfig]:
     if place is None or not is_list(place):
         return []
-    return [tool for item in place.items() if (tool := tool_at(item, servers))]
+    return [tool for item in place.iterate_items() if (tool := parse_tool(item, servers))]

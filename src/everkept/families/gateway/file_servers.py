@@ -8,127 +8,134 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from everkept.core.json_text import Key
-from everkept.core.mcp import CALL_TIMEOUT, CONNECT_TIMEOUT, VARIABLE, Endpoint, Launch, Reach
+from everkept.core.mcp import (
+    CALL_SECONDS,
+    CONNECT_SECONDS,
+    VARIABLE,
+    UpstreamEndpoint,
+    UpstreamProgram,
+    UpstreamSettings,
+)
 from everkept.families.gateway.file_values import (
-    Place,
+    FilePlace,
     check_keys,
+    format_value,
     is_list,
     is_object,
     is_text,
-    shown_value,
-    text_of,
-    texts_of,
-    warn_of_secrets,
+    parse_text,
+    parse_texts,
+    warn_secrets,
 )
 from everkept.families.gateway.model import (
-    LONGEST,
+    MAX_NAME_CHARACTERS,
+    FileProblem,
     PassThrough,
-    Problem,
     ToolConfig,
     UpstreamConfig,
+    find_passed_name,
     is_name,
-    passed_name,
 )
 
 PASS_THROUGH_KEYS = ("prefix", "only", "hide", "rename", "trustReadOnlyHint")
-NAME_RULE = f"1 to {LONGEST} of the characters A-Z, a-z, 0-9, `_`, `.` and `-`"
+NAME_RULE = f"1 to {MAX_NAME_CHARACTERS} of the characters A-Z, a-z, 0-9, `_`, `.` and `-`"
 
 
-def pass_through_at(place: Place | None) -> PassThrough | None:
+def parse_pass_through(place: FilePlace | None) -> PassThrough | None:
     """None where none are; every fault is noted."""
     if place is None or place.value is False:
         return None
     if place.value is True:
         return PassThrough(lines={"": place.line})
     if not isinstance(place.value, dict):
-        place.must_be("true, or an object in { }")
+        place.refuse_kind("true, or an object in { }")
         return None
     check_keys(place, PASS_THROUGH_KEYS)
     only, hide = place.get("only"), place.get("hide")
     passed = PassThrough(
-        prefix=_prefix(place.get("prefix")),
-        only=tuple(_distinct(only)) if only else None,
-        hide=tuple(_distinct(hide)),
-        rename=_rename(place.get("rename")),
+        prefix=_parse_prefix(place.get("prefix")),
+        only=tuple(_parse_distinct(only)) if only else None,
+        hide=tuple(_parse_distinct(hide)),
+        rename=_parse_rename(place.get("rename")),
         trusts_read_only_hint=_is_true(place.get("trustReadOnlyHint")),
-        lines=_lines(place),
+        lines=_collect_lines(place),
     )
     _check_choices(place, passed)
     return passed
 
 
-def _prefix(place: Place | None) -> str:
-    text = text_of(place, can_be_empty=True) or ""
+def _parse_prefix(place: FilePlace | None) -> str:
+    text = parse_text(place, can_be_empty=True) or ""
     if place is not None and text and not is_name(text):
-        place.must_be(NAME_RULE)
+        place.refuse_kind(NAME_RULE)
     return text
 
 
-def _is_true(place: Place | None) -> bool:
+def _is_true(place: FilePlace | None) -> bool:
     if place is not None and not isinstance(place.value, bool):
-        place.must_be("true or false")
+        place.refuse_kind("true or false")
     return place is not None and place.value is True
 
 
-def _distinct(place: Place | None) -> list[str]:
-    names = texts_of(place)
+def _parse_distinct(place: FilePlace | None) -> list[str]:
+    names = parse_texts(place)
     twice = sorted({name for name in names if names.count(name) > 1})
     if place is not None and twice:
-        place.refuse(f"{place.name} has {shown_value(twice[0])} twice.", "Keep one of them.")
+        place.refuse(f"{place.name} has {format_value(twice[0])} twice.", "Keep one of them.")
     return names
 
 
-def _rename(place: Place | None) -> dict[str, str]:
+def _parse_rename(place: FilePlace | None) -> dict[str, str]:
     if place is None or not is_object(place):
         return {}
     renamed: dict[str, str] = {}
-    for theirs, member in place.members():
-        ours = text_of(member)
+    for theirs, member in place.iterate_members():
+        ours = parse_text(member)
         if ours is not None and not is_name(ours):
-            member.must_be(NAME_RULE)
+            member.refuse_kind(NAME_RULE)
         elif ours is not None:
             renamed[theirs] = ours
     return renamed
 
 
-def _lines(place: Place) -> dict[str, int]:
+def _collect_lines(place: FilePlace) -> dict[str, int]:
     """A new name says more of a tool than that it is among the others."""
     lines = {"": place.line}
     for key in ("only", "hide"):
         listed = place.get(key)
-        items = listed.items() if listed and isinstance(listed.value, list) else ()
+        items = listed.iterate_items() if listed and isinstance(listed.value, list) else ()
         lines |= {item.value: item.line for item in items if isinstance(item.value, str)}
     renamed = place.get("rename")
     if renamed and isinstance(renamed.value, dict):
-        lines |= {theirs: member.line for theirs, member in renamed.members()}
+        lines |= {theirs: member.line for theirs, member in renamed.iterate_members()}
     return lines
 
 
-def _check_choices(place: Place, passed: PassThrough) -> None:
+def _check_choices(place: FilePlace, passed: PassThrough) -> None:
     """Whether what is said of one tool fits together."""
     rename, hide = place.get("rename"), place.get("hide")
     for name in passed.hide:
         if hide is not None and passed.only is not None and name in passed.only:
-            hide.refuse(f"{shown_value(name)} is in `hide` and in `only`.", "Keep one of them.")
+            hide.refuse(f"{format_value(name)} is in `hide` and in `only`.", "Keep one of them.")
     for theirs in passed.rename:
         member = rename and rename.get(theirs)
         if member is None:
             continue
         if theirs in passed.hide:
             member.refuse(
-                f"{shown_value(theirs)} has a new name, and is in `hide`.", "Keep one of them."
+                f"{format_value(theirs)} has a new name, and is in `hide`.", "Keep one of them."
             )
         elif passed.only is not None and theirs not in passed.only:
             member.refuse(
-                f"{shown_value(theirs)} has a new name, and is not in `only`.",
+                f"{format_value(theirs)} has a new name, and is not in `only`.",
                 "Add it there, or take the new name out.",
             )
 
 
 def check_clashes(
-    root: Place,
+    root: FilePlace,
     tools: Sequence[ToolConfig],
-    places: Mapping[str, Place],
+    places: Mapping[str, FilePlace],
     upstreams: Mapping[str, UpstreamConfig],
 ) -> None:
     """Notes names that are there twice, and new names for tools that are described as well.
@@ -136,74 +143,74 @@ def check_clashes(
     What else a server passes through is known only when it has been asked.
     """
     described = {(tool.upstream, tool.tool): tool for tool in tools}
-    offered = list(_named(root))
+    offered = list(_list_named(root))
     for server, config in upstreams.items():
         if config.pass_through is not None:
-            lines = _passed_lines(places[server], config.pass_through)
+            lines = _collect_passed_lines(places[server], config.pass_through)
             for theirs, line in lines.items():
-                name = passed_name(theirs, config.pass_through)
+                name = find_passed_name(theirs, config.pass_through)
                 tool = described.get((server, theirs))
                 if name is not None and tool is None:
                     offered.append((name, line))
                 elif tool is not None and theirs in config.pass_through.rename:
-                    root.notes.warnings.append(_unused(theirs, line, tool))
-    root.notes.problems.extend(_clashes(offered))
+                    root.notes.warnings.append(_build_unused_problem(theirs, line, tool))
+    root.notes.problems.extend(_find_clashes(offered))
 
 
-def _named(root: Place) -> Iterator[tuple[str, int]]:
+def _list_named(root: FilePlace) -> Iterator[tuple[str, int]]:
     """The names in `tools` with their lines, also of those that have other faults."""
     tools = root.get("tools")
-    for item in tools.items() if tools and isinstance(tools.value, list) else ():
+    for item in tools.iterate_items() if tools and isinstance(tools.value, list) else ():
         name = item.get("name") if isinstance(item.value, dict) else None
         if name is not None and is_name(name.value):
             yield name.value, name.line
 
 
-def _passed_lines(server: Place, through: PassThrough) -> dict[str, int]:
+def _collect_passed_lines(server: FilePlace, through: PassThrough) -> dict[str, int]:
     """The tools of a server that the file itself says are passed through, with their lines."""
     path: tuple[Key, ...] = (*server.path, "passThrough")
-    line = server.notes.document.line
+    line = server.notes.document.find_line
     only = {name: line((*path, "only", i)) for i, name in enumerate(through.only or ())}
     return only | {name: line((*path, "rename", name)) for name in through.rename}
 
 
-def _clashes(offered: Sequence[tuple[str, int]]) -> Iterator[Problem]:
+def _find_clashes(offered: Sequence[tuple[str, int]]) -> Iterator[FileProblem]:
     first: dict[str, int] = {}
     for name, line in sorted(offered, key=lambda offer: offer[1]):
         if name in first:
-            yield Problem(
+            yield FileProblem(
                 line,
-                f"Two tools are called {shown_value(name)}: here and in line {first[name]}.",
+                f"Two tools are called {format_value(name)}: here and in line {first[name]}.",
                 "Give one of them another name.",
             )
         first.setdefault(name, line)
 
 
-def _unused(theirs: str, line: int, tool: ToolConfig) -> Problem:
-    return Problem(
+def _build_unused_problem(theirs: str, line: int, tool: ToolConfig) -> FileProblem:
+    return FileProblem(
         line,
-        f"The new name of {shown_value(theirs)} is never used: line {tool.line} describes it.",
+        f"The new name of {format_value(theirs)} is never used: line {tool.line} describes it.",
         "Take one of them out.",
     )
 
 
-LONGEST_WAIT = 86_400  # seconds; a day
+MAX_WAIT_SECONDS = 86_400  # seconds; a day
 
-STARTS = {"first-use": False, "at-start": True}
+START_VALUES = {"first-use": False, "at-start": True}
 LAUNCH_KEYS = ("command", "args", "env", "cwd")
 ENDPOINT_KEYS = ("url", "headers")
 SHARED_KEYS = ("connectTimeout", "callTimeout", "start", "passThrough")
 
-_ELSEWHERE = {
+_KEY_FIXES = {
     "type": "Leave it out: `command` or `url` says how the server is reached.",
     "transport": "Leave it out: `command` or `url` says how the server is reached.",
     "cmd": "Did you mean `command`?",
     "timeout": "Write `connectTimeout` or `callTimeout`.",
     "disabled": "Leave it out, or put the server into a comment.",
 }
-_IN_SHELLS = re.compile(r"\$[A-Za-z_]\w*")
-_ANY_VARIABLE = re.compile(f"{VARIABLE.pattern}|{_IN_SHELLS.pattern}")
-_WITH_DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*(:?[-=?+])")
+_SHELL_VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
+_ANY_VARIABLE = re.compile(f"{VARIABLE.pattern}|{_SHELL_VARIABLE.pattern}")
+_DEFAULTED_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*(:?[-=?+])")
 _LINE_BREAK = re.compile("[\r\n]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -225,24 +232,24 @@ _RESERVED_HEADERS = frozenset(
 )
 
 
-def server_at(name: str, place: Place, folder: PurePath) -> UpstreamConfig | None:
+def parse_server(name: str, place: FilePlace, folder: PurePath) -> UpstreamConfig | None:
     """None where so much is wrong that there is nothing to make; every fault is noted."""
     if not is_object(place):
         return None
-    way = _way(place, folder)
+    way = _parse_way(place, folder)
     timeouts = {
-        "connect_timeout": _seconds(place.get("connectTimeout"), CONNECT_TIMEOUT),
-        "call_timeout": _seconds(place.get("callTimeout"), CALL_TIMEOUT),
+        "connect_timeout": _parse_seconds(place.get("connectTimeout"), CONNECT_SECONDS),
+        "call_timeout": _parse_seconds(place.get("callTimeout"), CALL_SECONDS),
     }
-    starts_at_once = _starts_at_once(place.get("start"))
-    passed = pass_through_at(place.get("passThrough"))
+    starts_at_once = _parse_start(place.get("start"))
+    passed = parse_pass_through(place.get("passThrough"))
     if way is None:
         return None
-    reach = Reach(name, way, **timeouts, starts_at_once=starts_at_once)
+    reach = UpstreamSettings(name, way, **timeouts, starts_at_once=starts_at_once)
     return UpstreamConfig(reach, passed, place.line)
 
 
-def _way(place: Place, folder: PurePath) -> Launch | Endpoint | None:
+def _parse_way(place: FilePlace, folder: PurePath) -> UpstreamProgram | UpstreamEndpoint | None:
     command, url = place.get("command"), place.get("url")
     if url is not None and command is not None:
         url.refuse(
@@ -252,9 +259,9 @@ def _way(place: Place, folder: PurePath) -> Launch | Endpoint | None:
         return None
     _check_own_keys(place, has_command=command is not None, has_url=url is not None)
     if command is not None:
-        return _launch(place, command, folder)
+        return _parse_launch(place, command, folder)
     if url is not None:
-        return _endpoint(place, url)
+        return _parse_endpoint(place, url)
     place.refuse(
         f"{place.name} says neither `command` nor `url`.",
         "Add `command` for a program to start, or `url` for a server that runs.",
@@ -262,14 +269,14 @@ def _way(place: Place, folder: PurePath) -> Launch | Endpoint | None:
     return None
 
 
-def _check_own_keys(place: Place, *, has_command: bool, has_url: bool) -> None:
+def _check_own_keys(place: FilePlace, *, has_command: bool, has_url: bool) -> None:
     """Refuses what belongs to the other kind of server too."""
-    check_keys(place, LAUNCH_KEYS + ENDPOINT_KEYS + SHARED_KEYS, _ELSEWHERE)
+    check_keys(place, LAUNCH_KEYS + ENDPOINT_KEYS + SHARED_KEYS, _KEY_FIXES)
     foreign = {
         **(dict.fromkeys(ENDPOINT_KEYS, "url") if has_command else {}),
         **(dict.fromkeys(LAUNCH_KEYS, "command") if has_url else {}),
     }
-    for key, member in place.members():
+    for key, member in place.iterate_members():
         if key in foreign:
             member.refuse(
                 f"`{key}` goes with `{foreign[key]}`, which {place.name} does not have.",
@@ -277,77 +284,77 @@ def _check_own_keys(place: Place, *, has_command: bool, has_url: bool) -> None:
             )
 
 
-def _launch(place: Place, command: Place, folder: PurePath) -> Launch | None:
-    program = text_of(command)
-    _warn_of_variables(command)
-    args = _args(place.get("args"))
-    env = _env(place.get("env"))
-    cwd = _cwd(place.get("cwd"), folder)
-    return Launch(program, tuple(args), env, cwd) if program else None
+def _parse_launch(place: FilePlace, command: FilePlace, folder: PurePath) -> UpstreamProgram | None:
+    program = parse_text(command)
+    _warn_variables(command)
+    args = _parse_args(place.get("args"))
+    env = _parse_env(place.get("env"))
+    cwd = _parse_cwd(place.get("cwd"), folder)
+    return UpstreamProgram(program, tuple(args), env, cwd) if program else None
 
 
-def _args(place: Place | None) -> list[str]:
+def _parse_args(place: FilePlace | None) -> list[str]:
     if place is None or not is_list(place):
         return []
-    items = [item for item in place.items() if is_text(item, can_be_empty=True)]
+    items = [item for item in place.iterate_items() if is_text(item, can_be_empty=True)]
     for item in items:
-        _warn_of_variables(item)
+        _warn_variables(item)
     args = [cast(str, item.value) for item in items]
-    warn_of_secrets(place, "args", " ".join(args), _NOT_IN_ARGS)
+    warn_secrets(place, "args", " ".join(args), _ARGS_SECRET_FIX)
     return args
 
 
-def _cwd(place: Place | None, folder: PurePath) -> str:
+def _parse_cwd(place: FilePlace | None, folder: PurePath) -> str:
     """The folder of the file where none is named: in whichever we are, a stranger may have put a
     program or a module of the name that is looked for."""
-    text = text_of(place)
+    text = parse_text(place)
     if place is None or text is None:
         return str(folder)
-    _warn_of_variables(place)
+    _warn_variables(place)
     try:
         return str(Path(folder) / Path(text).expanduser())
     except RuntimeError:
         place.refuse(
-            f"{place.name} is {shown_value(text)}, and nobody knows that home folder.",
+            f"{place.name} is {format_value(text)}, and nobody knows that home folder.",
             "Write the whole path.",
         )
         return str(folder)
 
 
-def _env(place: Place | None) -> dict[str, str]:
+def _parse_env(place: FilePlace | None) -> dict[str, str]:
     if place is None or not is_object(place):
         return {}
     values: dict[str, str] = {}
-    for name, member in place.members():
+    for name, member in place.iterate_members():
         if not name or "=" in name or not name.isprintable():
             member.refuse(
-                f"{place.name} names the variable {shown_value(name)}.",
+                f"{place.name} names the variable {format_value(name)}.",
                 "A name is not empty, and has no `=` in it.",
             )
-        elif (value := _filled_later(name, member)) is not None:
+        elif (value := _parse_template(name, member)) is not None:
             values[name] = value
     return values
 
 
-def _endpoint(place: Place, url: Place) -> Endpoint | None:
-    headers = _headers(place.get("headers"))
-    address = text_of(url)
+def _parse_endpoint(place: FilePlace, url: FilePlace) -> UpstreamEndpoint | None:
+    headers = _parse_headers(place.get("headers"))
+    address = parse_text(url)
     if address is None:
         return None
-    _warn_of_variables(url)
-    if problem := _url_problem(address):
+    _warn_variables(url)
+    if problem := _find_url_problem(address):
         url.refuse(
             f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without a login."
         )
         return None
-    warn_of_secrets(url, "url", address, _NOT_IN_URL)
-    return Endpoint(address, headers)
+    warn_secrets(url, "url", address, _URL_SECRET_FIX)
+    return UpstreamEndpoint(address, headers)
 
 
-def _url_problem(address: str) -> str | None:
+def _find_url_problem(address: str) -> str | None:
     """Never says the address where that may hold a password."""
     if any(c.isspace() or not c.isprintable() for c in address):
-        return f"is {shown_value(address)}, with blanks in it"
+        return f"is {format_value(address)}, with blanks in it"
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -356,20 +363,20 @@ def _url_problem(address: str) -> str | None:
     if "@" in parts.netloc:
         return "has a login before its host; `headers` is the place for that"
     if parts.scheme not in {"http", "https"}:
-        return f"is {shown_value(address)}, which begins neither with http:// nor with https://"
-    return None if host else f"is {shown_value(address)}, which names no host"
+        return f"is {format_value(address)}, which begins neither with http:// nor with https://"
+    return None if host else f"is {format_value(address)}, which names no host"
 
 
-def _headers(place: Place | None) -> dict[str, str]:
+def _parse_headers(place: FilePlace | None) -> dict[str, str]:
     if place is None or not is_object(place):
         return {}
     values: dict[str, str] = {}
     seen: dict[str, int] = {}
-    for name, member in place.members():
+    for name, member in place.iterate_members():
         if not _is_header(name, member, seen):
             continue
         seen[name.lower()] = member.line
-        value = _filled_later(name, member)
+        value = _parse_template(name, member)
         if value is not None and not _HEADER_VALUE.fullmatch(value):
             member.refuse(
                 f"{member.name} has characters that no header can carry.",
@@ -380,9 +387,9 @@ def _headers(place: Place | None) -> dict[str, str]:
     return values
 
 
-def _is_header(name: str, member: Place, seen: dict[str, int]) -> bool:
+def _is_header(name: str, member: FilePlace, seen: dict[str, int]) -> bool:
     if not _HEADER_NAME.fullmatch(name):
-        member.refuse(f"{shown_value(name)} is no name of a header.", "Write it like `X-Team`.")
+        member.refuse(f"{format_value(name)} is no name of a header.", "Write it like `X-Team`.")
     elif name.lower() in _RESERVED_HEADERS:
         member.refuse(f"`{name}` is a header that the connection itself sets.", "Take it out.")
     elif name.lower() in seen:
@@ -393,7 +400,7 @@ def _is_header(name: str, member: Place, seen: dict[str, int]) -> bool:
     return False
 
 
-def _filled_later(name: str, member: Place) -> str | None:
+def _parse_template(name: str, member: FilePlace) -> str | None:
     """A value of `env` or `headers`: variables in it are filled in when the server is reached."""
     if not is_text(member, can_be_empty=True, is_hidden=True):
         return None
@@ -405,28 +412,30 @@ def _filled_later(name: str, member: Place) -> str | None:
     if "${" in rest:
         member.refuse(
             f"{member.name} has a `${{` that no variable follows.",
-            _NO_DEFAULTS if _WITH_DEFAULT.search(rest) else _AS_VARIABLE,
+            _DEFAULTS_FIX if _DEFAULTED_VARIABLE.search(rest) else _VARIABLE_FIX,
         )
         return None
-    if _IN_SHELLS.search(rest):
+    if _SHELL_VARIABLE.search(rest):
         # Not which: it may be part of a secret.
         member.warn(
             f"{member.name} has a `$` before a name, which stays as it is.",
             "Write `${NAME}` where the variable of that name is meant.",
         )
     if rest == value:
-        warn_of_secrets(member, name, value, _AS_REFERENCE)
+        warn_secrets(member, name, value, _REFERENCE_FIX)
     return value
 
 
-_AS_VARIABLE = "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`."
-_NO_DEFAULTS = "Default values are not known here: write `${MY_TOKEN}` alone, and set it."
-_AS_REFERENCE = "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here."
-_NOT_IN_ARGS = "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
-_NOT_IN_URL = "Many servers take it in a header: name that in `headers`, with `${NAME_OF_IT}`."
+_VARIABLE_FIX = "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`."
+_DEFAULTS_FIX = "Default values are not known here: write `${MY_TOKEN}` alone, and set it."
+_REFERENCE_FIX = "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here."
+_ARGS_SECRET_FIX = (
+    "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
+)
+_URL_SECRET_FIX = "Many servers take it in a header: name that in `headers`, with `${NAME_OF_IT}`."
 
 
-def _warn_of_variables(place: Place) -> None:
+def _warn_variables(place: FilePlace) -> None:
     if isinstance(place.value, str) and (found := _ANY_VARIABLE.search(place.value)):
         place.warn(
             f"{place.name} has `{found.group()}` in it, which stays as it is.",
@@ -434,23 +443,23 @@ def _warn_of_variables(place: Place) -> None:
         )
 
 
-def _seconds(place: Place | None, default: float) -> float:
+def _parse_seconds(place: FilePlace | None, default: float) -> float:
     if place is None:
         return default
     value = place.value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        place.must_be("a number of seconds")
-    elif not (math.isfinite(value) and 0 < value <= LONGEST_WAIT):
-        place.must_be(f"more than 0 and at most {LONGEST_WAIT} seconds")
+        place.refuse_kind("a number of seconds")
+    elif not (math.isfinite(value) and 0 < value <= MAX_WAIT_SECONDS):
+        place.refuse_kind(f"more than 0 and at most {MAX_WAIT_SECONDS} seconds")
     else:
         return float(value)
     return default
 
 
-def _starts_at_once(place: Place | None) -> bool:
+def _parse_start(place: FilePlace | None) -> bool:
     if place is None:
         return False
-    if not isinstance(place.value, str) or place.value not in STARTS:
-        place.must_be(" or ".join(f'"{choice}"' for choice in STARTS))
+    if not isinstance(place.value, str) or place.value not in START_VALUES:
+        place.refuse_kind(" or ".join(f'"{choice}"' for choice in START_VALUES))
         return False
-    return STARTS[place.value]
+    return START_VALUES[place.value]

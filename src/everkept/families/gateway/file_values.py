@@ -6,94 +6,94 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from everkept.core.json_text import DEEPEST, Document, Key
-from everkept.core.text import clipped, forbidden_in_text
-from everkept.errors import visible
-from everkept.families.gateway.model import JSON, Problem
-from everkept.families.gateway.schema_facts import Root, TooIntricate
-from everkept.tools.schema import nearest
+from everkept.core.json_text import MAX_DEPTH, JsonDocument, Key
+from everkept.core.text import clip_text, find_forbidden
+from everkept.errors import escape_name
+from everkept.families.gateway.model import JSON, FileProblem
+from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex
+from everkept.tools.schema import find_nearest
 
 
-class Notes(NamedTuple):
+class FileNotes(NamedTuple):
     """What was found out about a file so far."""
 
-    document: Document
-    problems: list[Problem]
-    warnings: list[Problem]
+    document: JsonDocument
+    problems: list[FileProblem]
+    warnings: list[FileProblem]
 
 
-class Place(NamedTuple):
-    notes: Notes
+class FilePlace(NamedTuple):
+    notes: FileNotes
     path: tuple[Key, ...]
     value: Any
 
     @property
     def line(self) -> int:
-        return self.notes.document.line(self.path)
+        return self.notes.document.find_line(self.path)
 
     @property
     def name(self) -> str:
         """As messages show it: `tools[0].upstream.tool`."""
         shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return f"`{clipped(visible(shown.removeprefix('.')))}`" if shown else "The file"
+        return f"`{clip_text(escape_name(shown.removeprefix('.')))}`" if shown else "The file"
 
     def refuse(self, problem: str, fix: str) -> None:
-        self.notes.problems.append(Problem(self.line, problem, fix))
+        self.notes.problems.append(FileProblem(self.line, problem, fix))
 
     def warn(self, warning: str, fix: str, *, fails_calls: bool = False) -> None:
-        self.notes.warnings.append(Problem(self.line, warning, fix, fails_calls))
+        self.notes.warnings.append(FileProblem(self.line, warning, fix, fails_calls))
 
-    def must_be(self, kind: str, *, is_hidden: bool = False) -> None:
+    def refuse_kind(self, kind: str, *, is_hidden: bool = False) -> None:
         """Refuses the value; hidden ones may be secrets."""
-        value = _kind(self.value) if is_hidden else shown_value(self.value)
+        value = _describe_kind(self.value) if is_hidden else format_value(self.value)
         self.refuse(f"{self.name} is {value}.", f"It must be {kind}.")
 
-    def get(self, key: str) -> "Place | None":
+    def get(self, key: str) -> "FilePlace | None":
         """What stands under a key of this object."""
         values = cast(Mapping[str, Any], self.value)
-        return self._below(key, values[key]) if key in values else None
+        return self._build_child(key, values[key]) if key in values else None
 
-    def needs(self, key: str, kind: str) -> "Place | None":
+    def require(self, key: str, kind: str) -> "FilePlace | None":
         """Like `get`, but its absence is a problem."""
         if (found := self.get(key)) is None:
             self.refuse(f"{self.name} has no `{key}`.", f"Add it: {kind}.")
         return found
 
-    def members(self) -> "Iterator[tuple[str, Place]]":
+    def iterate_members(self) -> "Iterator[tuple[str, FilePlace]]":
         """Of an object."""
         for key, value in cast(Mapping[str, Any], self.value).items():
-            yield key, self._below(key, value)
+            yield key, self._build_child(key, value)
 
-    def items(self) -> "Iterator[Place]":
+    def iterate_items(self) -> "Iterator[FilePlace]":
         """Of a list."""
         for index, value in enumerate(cast(list[Any], self.value)):
-            yield self._below(index, value)
+            yield self._build_child(index, value)
 
-    def _below(self, key: Key, value: Any) -> "Place":
-        return Place(self.notes, (*self.path, key), value)
+    def _build_child(self, key: Key, value: Any) -> "FilePlace":
+        return FilePlace(self.notes, (*self.path, key), value)
 
 
-def is_object(place: Place) -> bool:
+def is_object(place: FilePlace) -> bool:
     """Refuses anything else; so do the others here."""
     if isinstance(place.value, dict):
         return True
-    place.must_be("an object in { }")
+    place.refuse_kind("an object in { }")
     return False
 
 
-def is_list(place: Place) -> bool:
+def is_list(place: FilePlace) -> bool:
     if isinstance(place.value, list):
         return True
-    place.must_be("a list in [ ]")
+    place.refuse_kind("a list in [ ]")
     return False
 
 
-def is_text(place: Place, *, can_be_empty: bool = False, is_hidden: bool = False) -> bool:
+def is_text(place: FilePlace, *, can_be_empty: bool = False, is_hidden: bool = False) -> bool:
     if not isinstance(place.value, str):
-        place.must_be("a text in quotes", is_hidden=is_hidden)
+        place.refuse_kind("a text in quotes", is_hidden=is_hidden)
     elif not can_be_empty and not place.value.strip():
         place.refuse(f"{place.name} is empty.", "Say something there, or leave it out.")
-    elif found := forbidden_in_text(place.value):
+    elif found := find_forbidden(place.value):
         place.refuse(
             f"{place.name} holds the character {found!a}, which no text may have.",
             "Take it out.",
@@ -103,73 +103,74 @@ def is_text(place: Place, *, can_be_empty: bool = False, is_hidden: bool = False
     return False
 
 
-def text_of(place: Place | None, *, can_be_empty: bool = False) -> str | None:
+def parse_text(place: FilePlace | None, *, can_be_empty: bool = False) -> str | None:
     """The text there; None, and a problem, where it is something else."""
     if place is None or not is_text(place, can_be_empty=can_be_empty):
         return None
     return cast(str, place.value)
 
 
-def texts_of(place: Place | None) -> list[str]:
+def parse_texts(place: FilePlace | None) -> list[str]:
     """The texts of a list, without those that are none."""
     if place is None or not is_list(place):
         return []
-    return [cast(str, item.value) for item in place.items() if is_text(item)]
+    return [cast(str, item.value) for item in place.iterate_items() if is_text(item)]
 
 
 def check_keys(
-    place: Place, known: Collection[str], elsewhere: Mapping[str, str] | None = None
+    place: FilePlace, known: Collection[str], elsewhere: Mapping[str, str] | None = None
 ) -> None:
     """Refuses other keys in an object; `elsewhere` has the fix for some that people expect."""
-    for key, member in place.members():
+    for key, member in place.iterate_members():
         if key not in known:
-            close = nearest(key, list(known))
+            close = find_nearest(key, list(known))
             fix = f"Did you mean `{close}`?" if close else f"Known: {', '.join(sorted(known))}."
             member.refuse(
-                f"{place.name} has the key `{clipped(visible(key))}`, which means nothing here.",
+                f"{place.name} has the key `{clip_text(escape_name(key))}`, which means nothing "
+                f"here.",
                 (elsewhere or {}).get(key, fix),
             )
 
 
-def warn_of_secrets(place: Place, name: str, value: str, fix: str) -> None:
+def warn_secrets(place: FilePlace, name: str, value: str, fix: str) -> None:
     """Where a value of that name seems to be one."""
     # Imported here, as below: its patterns take longer to make than a file takes to read.
-    from everkept.core.secrets import masked, masked_json
+    from everkept.core.secrets import mask_json, mask_text
 
-    if kinds := masked_json({name: value})[1] or masked(value)[1]:
+    if kinds := mask_json({name: value})[1] or mask_text(value)[1]:
         place.warn(
             f"{place.name} looks like a secret ({', '.join(kinds)}) written in the file.", fix
         )
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     if isinstance(value, str | dict | list):
         return "a text" if isinstance(value, str) else "an object or a list"
     return "null" if value is None else "true or false" if isinstance(value, bool) else "a number"
 
 
-def shown_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a message: short, and without secrets."""
-    from everkept.core.secrets import masked
+    from everkept.core.secrets import mask_text
 
     text = json.dumps(value, ensure_ascii=False)
-    return clipped(visible(masked(text)[0]))
+    return clip_text(escape_name(mask_text(text)[0]))
 
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
-_ESCAPED = re.compile(r"[\\.]")
-_PART = re.compile(r"((?:[^\\.]|\\[\\.])*)(\.|\Z)", re.DOTALL)
+_ESCAPED_PATTERN = re.compile(r"[\\.]")
+_PART_PATTERN = re.compile(r"((?:[^\\.]|\\[\\.])*)(\.|\Z)", re.DOTALL)
 
 
-def split_path(text: str) -> Path | None:
+def split_path(text: str) -> ArgumentPath | None:
     """The keys of `search.text`; `\\.` is a dot in a key, and `\\\\` a backslash.
 
     None where a key is empty, or a backslash stands before anything else.
     """
     keys: list[str] = []
     at = 0
-    while part := _PART.match(text, at):
+    while part := _PART_PATTERN.match(text, at):
         if not part[1]:
             return None
         keys.append(re.sub(r"\\(.)", r"\1", part[1]))
@@ -179,36 +180,36 @@ def split_path(text: str) -> Path | None:
     return None
 
 
-def joined_path(keys: Sequence[str]) -> str:
+def join_path(keys: Sequence[str]) -> str:
     """The text that is split into these keys."""
-    return ".".join(_ESCAPED.sub(r"\\\g<0>", key) for key in keys)
+    return ".".join(_ESCAPED_PATTERN.sub(r"\\\g<0>", key) for key in keys)
 
 
-class Taken:
+class TakenPaths:
     """Paths with the lines that they stand in."""
 
     def __init__(self) -> None:
-        self.lines: dict[Path, int] = {}
-        self._ways: dict[Path, Path] = {}  # what leads to one of them
+        self.lines: dict[ArgumentPath, int] = {}
+        self._ways: dict[ArgumentPath, ArgumentPath] = {}  # what leads to one of them
 
-    def add(self, path: Path, line: int) -> None:
+    def add(self, path: ArgumentPath, line: int) -> None:
         self.lines[path] = line
         for length in range(1, len(path)):
             self._ways.setdefault(path[:length], path)
 
-    def met(self, path: Path) -> Path | None:
+    def find_conflict(self, path: ArgumentPath) -> ArgumentPath | None:
         """One of them that is the same path, leads to it, or goes on from it."""
-        return self.filled(path) or self._ways.get(path)
+        return self.find_filled(path) or self._ways.get(path)
 
-    def filled(self, path: Path) -> Path | None:
+    def find_filled(self, path: ArgumentPath) -> ArgumentPath | None:
         """One of them that is the same path, or leads to it."""
         starts = (path[:length] for length in range(1, len(path) + 1))
         return next((start for start in starts if start in self.lines), None)
 
 
-TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+SCHEMA_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
-_ONE_SCHEMA = (
+_ONE_SCHEMA_KEYWORDS = (
     "additionalProperties",
     "contains",
     "else",
@@ -220,30 +221,36 @@ _ONE_SCHEMA = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-_SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_DEEPEST = DEEPEST - 10  # a schema lies a few brackets deep in its file
+_NAMED_SCHEMA_KEYWORDS = (
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+    "patternProperties",
+    "properties",
+)
+_SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAX_SCHEMA_DEPTH = MAX_DEPTH - 10  # a schema lies a few brackets deep in its file
 # Such a keyword may say more about the parameters than `properties` does.
-_OPEN = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas")
+_OPEN_KEYWORDS = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas")
 
 
-def check_root(place: Place) -> bool:
+def check_root(place: FilePlace) -> bool:
     """Whether it is a schema whose root is of type object, as a tool's must be."""
     before = len(place.notes.problems)
     if is_object(place):
         if place.value.get("type") != "object":
             _refuse_root(place)
-        _check(place, place.value)
+        _check_schema(place, place.value)
     return len(place.notes.problems) == before
 
 
-def parameters_of(place: Place) -> tuple[set[str] | None, list[str]]:
+def list_parameters(place: FilePlace) -> tuple[set[str] | None, list[str]]:
     """The parameters of a schema that was checked, and those that a call must have.
 
     None for the first where the schema may have more of them.
     """
     properties, required = place.value.get("properties", {}), place.value.get("required", [])
-    is_open = any(keyword in place.value for keyword in _OPEN)
+    is_open = any(keyword in place.value for keyword in _OPEN_KEYWORDS)
     is_open = is_open or place.value.get("additionalProperties", False) is not False
     return None if is_open else set(properties), list(required)
 
@@ -258,9 +265,9 @@ def can_be_written(schema: Any) -> bool:
         if isinstance(part, dict):
             base = cast(JSON, part) if "$id" in part else base
             for keyword, value in cast(JSON, part).items():
-                if _expected(keyword, value) or _is_broken(keyword, value, base):
+                if _find_expected(keyword, value) or _is_broken(keyword, value, base):
                     return False
-                waiting += [(inner, base) for inner in _schemas_under(keyword, value)]
+                waiting += [(inner, base) for inner in _list_schemas(keyword, value)]
         elif not isinstance(part, bool):
             return False
     return True
@@ -272,24 +279,26 @@ def _is_plain(value: Any) -> bool:
     while waiting:
         each, depth = waiting.pop()
         if isinstance(each, dict | list):
-            if depth > _DEEPEST:
+            if depth > _MAX_SCHEMA_DEPTH:
                 return False
-            inside = list(cast(JSON, each).values()) if isinstance(each, dict) else _listed(each)
+            inside = list(cast(JSON, each).values()) if isinstance(each, dict) else _as_list(each)
             waiting += [(inner, depth + 1) for inner in inside]
         elif isinstance(each, float) and not math.isfinite(each):
             return False
     return True
 
 
-def _expected(keyword: str, value: Any) -> str | None:
+def _find_expected(keyword: str, value: Any) -> str | None:
     """What the value of a keyword must be, where it is something else."""
     if keyword == "type":
-        is_right = value != [] and all(name in TYPES for name in _listed(value))
-        return None if is_right else f"one of {', '.join(TYPES)}, or a list of them"
+        is_right = value != [] and all(name in SCHEMA_TYPES for name in _as_list(value))
+        return None if is_right else f"one of {', '.join(SCHEMA_TYPES)}, or a list of them"
     if keyword == "required":
-        is_right = isinstance(value, list) and all(isinstance(name, str) for name in _listed(value))
+        is_right = isinstance(value, list) and all(
+            isinstance(name, str) for name in _as_list(value)
+        )
         return None if is_right else "a list: each item the name of a parameter, in quotes"
-    for keywords, is_right, kind in _KINDS:
+    for keywords, is_right, kind in _KEYWORD_RULES:
         if keyword in keywords:
             return None if is_right(value) else kind
     return None
@@ -303,34 +312,38 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_of(*kinds: type) -> Callable[[Any], bool]:
+def _make_type_check(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
-_KINDS: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
-    (("enum", *_LISTS_OF_SCHEMAS), _is_of(list), "a list in [ ]"),
-    (_SCHEMAS_BY_NAME, _is_of(dict), "an object in { }"),
+_KEYWORD_RULES: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
+    (("enum", *_SCHEMA_LIST_KEYWORDS), _make_type_check(list), "a list in [ ]"),
+    (_NAMED_SCHEMA_KEYWORDS, _make_type_check(dict), "an object in { }"),
     (("minimum", "maximum"), _is_number, "a number"),
     (("multipleOf",), lambda value: _is_number(value) and value > 0, "a number above 0"),
     # True and false are what draft 4 has there.
-    (("exclusiveMinimum", "exclusiveMaximum"), _is_of(int, float, bool), "a number"),
+    (("exclusiveMinimum", "exclusiveMaximum"), _make_type_check(int, float, bool), "a number"),
     (
         ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
         _is_count,
         "a whole number from 0 on",
     ),
-    (("$ref", "$id", "description", "format", "pattern", "title"), _is_of(str), "a text in quotes"),
-    (("uniqueItems",), _is_of(bool), "true or false"),
+    (
+        ("$ref", "$id", "description", "format", "pattern", "title"),
+        _make_type_check(str),
+        "a text in quotes",
+    ),
+    (("uniqueItems",), _make_type_check(bool), "true or false"),
 )
 
 
-def _schemas_under(keyword: str, value: Any) -> list[Any]:
+def _list_schemas(keyword: str, value: Any) -> list[Any]:
     """Of a keyword whose value is as it must be."""
-    if keyword in _SCHEMAS_BY_NAME:
+    if keyword in _NAMED_SCHEMA_KEYWORDS:
         return list(cast(JSON, value).values())
-    if keyword in _LISTS_OF_SCHEMAS or (keyword == "items" and isinstance(value, list)):
-        return _listed(value)
-    return [value] if keyword in _ONE_SCHEMA else []
+    if keyword in _SCHEMA_LIST_KEYWORDS or (keyword == "items" and isinstance(value, list)):
+        return _as_list(value)
+    return [value] if keyword in _ONE_SCHEMA_KEYWORDS else []
 
 
 def _is_broken(keyword: str, value: Any, base: Any) -> bool:
@@ -338,8 +351,8 @@ def _is_broken(keyword: str, value: Any, base: Any) -> bool:
     if keyword != "$ref" or not _is_inside(value):
         return False
     try:
-        return not isinstance(Root(base).target(value), dict | bool)
-    except TooIntricate:
+        return not isinstance(SchemaRoot(base).resolve_reference(value), dict | bool)
+    except SchemaTooComplex:
         return True
 
 
@@ -347,52 +360,52 @@ def _is_inside(reference: str) -> bool:
     return reference == "#" or reference.startswith("#/")
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
-def _refuse_root(place: Place) -> None:
+def _refuse_root(place: FilePlace) -> None:
     given = place.get("type")
-    what = f"is {shown_value(given.value)}" if given else "is missing"
+    what = f"is {format_value(given.value)}" if given else "is missing"
     (given or place).refuse(
         f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`, as for every tool.'
     )
 
 
-def _check(place: Place, base: JSON) -> None:
+def _check_schema(place: FilePlace, base: JSON) -> None:
     """References are relative to the base: the whole, or the part with an `$id` around them."""
     if isinstance(place.value, dict):
         base = cast(JSON, place.value) if place.get("$id") else base
-        for keyword, member in place.members():
+        for keyword, member in place.iterate_members():
             _check_keyword(keyword, member, base)
     elif not isinstance(place.value, bool):
-        place.must_be("a schema: an object in { }, true or false")
+        place.refuse_kind("a schema: an object in { }, true or false")
 
 
-def _check_keyword(keyword: str, place: Place, base: JSON) -> None:
-    if kind := _expected(keyword, place.value):
-        place.must_be(kind)
+def _check_keyword(keyword: str, place: FilePlace, base: JSON) -> None:
+    if kind := _find_expected(keyword, place.value):
+        place.refuse_kind(kind)
     elif keyword == "$ref":
         _check_reference(place, base)
-    elif keyword in _SCHEMAS_BY_NAME:
-        for _, member in place.members():
-            _check(member, base)
-    elif keyword in _LISTS_OF_SCHEMAS or (keyword == "items" and isinstance(place.value, list)):
-        for item in place.items():
-            _check(item, base)
-    elif keyword in _ONE_SCHEMA:
-        _check(place, base)
+    elif keyword in _NAMED_SCHEMA_KEYWORDS:
+        for _, member in place.iterate_members():
+            _check_schema(member, base)
+    elif keyword in _SCHEMA_LIST_KEYWORDS or (keyword == "items" and isinstance(place.value, list)):
+        for item in place.iterate_items():
+            _check_schema(item, base)
+    elif keyword in _ONE_SCHEMA_KEYWORDS:
+        _check_schema(place, base)
 
 
-def _check_reference(place: Place, base: JSON) -> None:
+def _check_reference(place: FilePlace, base: JSON) -> None:
     if _is_broken("$ref", place.value, base):
         place.refuse(
-            f"{place.name} is {shown_value(place.value)}, and there is no schema in that place.",
+            f"{place.name} is {format_value(place.value)}, and there is no schema in that place.",
             "Write it like `#/$defs/name`, and put the schema there.",
         )
     elif not _is_inside(place.value):
         place.warn(
-            f"{place.name} is {shown_value(place.value)}, which is not looked up: nothing that is "
+            f"{place.name} is {format_value(place.value)}, which is not looked up: nothing that is "
             "given there is checked, and a client may refuse the tool.",
             "Write what it says into `$defs`, and refer to that: `#/$defs/name`.",
         )

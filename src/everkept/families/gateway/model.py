@@ -5,16 +5,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from everkept.core.mcp import ONLY as ONLY
-from everkept.core.mcp import Reach
-from everkept.tools.schema import nearest
+from everkept.core.mcp import SINGLE_UPSTREAM as SINGLE_UPSTREAM
+from everkept.core.mcp import UpstreamSettings
+from everkept.tools.schema import find_nearest
 from everkept.values import Value, field
 
 JSON = dict[str, Any]
 
 REST = "*"  # in a mapping: every parameter that has no entry of its own
 
-Lines = Mapping[tuple[str, ...], int]  # where things stand in an entry, by the keys to them
+LinesByKeys = Mapping[tuple[str, ...], int]  # where things stand in an entry, by the keys to them
 
 
 class PassThrough(Value):
@@ -30,7 +30,7 @@ class PassThrough(Value):
 
 
 class UpstreamConfig(Value):
-    reach: Reach
+    reach: UpstreamSettings
     pass_through: PassThrough | None = None
     line: int = 0
 
@@ -38,7 +38,7 @@ class UpstreamConfig(Value):
     def name(self) -> str:
         return self.reach.name
 
-    def line_of(self, tool: str = "") -> int:
+    def get_line(self, tool: str = "") -> int:
         """Where it is said that a tool of its is passed through."""
         if self.pass_through is None:
             return self.line
@@ -67,9 +67,9 @@ class ToolConfig(Value):
     annotations: JSON | None = None
     output_schema: JSON | None = None
     line: int = 0
-    lines: Lines = field(default_factory=dict[tuple[str, ...], int], compare=False)
+    lines: LinesByKeys = field(default_factory=dict[tuple[str, ...], int], compare=False)
 
-    def line_of(self, *keys: str) -> int:
+    def get_line(self, *keys: str) -> int:
         """Of something in the entry, as `"paramMapping", "query"`; else of the entry."""
         return self.lines.get(keys, self.line)
 
@@ -80,7 +80,7 @@ class GatewayConfig(Value):
     instructions: str | None = None
 
 
-class Problem(Value):
+class FileProblem(Value):
     """Something wrong in a gateway's file: where, what, and how to mend it."""
 
     line: int
@@ -92,43 +92,45 @@ class Problem(Value):
         return f"line {self.line}: {self.message}" + (f" {self.fix}" if self.fix else "")
 
 
-LONGEST = 128  # characters; the protocol's limit
-PREFIXED = "__"  # between a server and its tool, as some clients show them
+MAX_NAME_CHARACTERS = 128  # characters; the protocol's limit
+PREFIX_SEPARATOR = "__"  # between a server and its tool, as some clients show them
 
-_MOST_COMPARED = 100  # names; another server may have any number of them, and of any length
+_MAX_COMPARED_NAMES = 100  # names; another server may have any number of them, and of any length
 
-_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST}}}")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.-]")
+_NAME_PATTERN = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARACTERS}}}")
+_FORBIDDEN_PATTERN = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def is_name(text: object) -> bool:
     """Whether a tool may be called so."""
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+    return isinstance(text, str) and _NAME_PATTERN.fullmatch(text) is not None
 
 
-def resolved(wanted: str, known: Collection[str]) -> str | None:
+def resolve_name(wanted: str, known: Collection[str]) -> str | None:
     """The tool that is meant: of that name, else of what follows a `__` in it, the longest first.
 
     A client shows `search` of the server `notes` as `notes__search`; a file may have it so too.
     """
     if wanted in known:
         return wanted
-    start = wanted.find(PREFIXED)
+    start = wanted.find(PREFIX_SEPARATOR)
     while start >= 0:
-        bare = wanted[start + len(PREFIXED) :]
+        bare = wanted[start + len(PREFIX_SEPARATOR) :]
         if bare in known:
             return bare
-        start = wanted.find(PREFIXED, start + 1)
+        start = wanted.find(PREFIX_SEPARATOR, start + 1)
     return None
 
 
-def likeliest(wrong: str, known: Iterable[str]) -> str | None:
+def find_likeliest(wrong: str, known: Iterable[str]) -> str | None:
     """The name that was meant, if it is among the first and they are no longer than names are."""
-    first = islice(known, _MOST_COMPARED)
-    return nearest(wrong[:LONGEST], [name for name in first if len(name) <= LONGEST])
+    first = islice(known, _MAX_COMPARED_NAMES)
+    return find_nearest(
+        wrong[:MAX_NAME_CHARACTERS], [name for name in first if len(name) <= MAX_NAME_CHARACTERS]
+    )
 
 
-def passed_name(theirs: str, through: PassThrough) -> str | None:
+def find_passed_name(theirs: str, through: PassThrough) -> str | None:
     """What a tool that is passed through is called here; None where it is not offered.
 
     A new name from `rename` stands as it is, without the prefix.
@@ -138,18 +140,18 @@ def passed_name(theirs: str, through: PassThrough) -> str | None:
     return through.rename.get(theirs, through.prefix + theirs)
 
 
-def mended(name: str, taken: Collection[str] = ()) -> str:
+def fix_name(name: str, taken: Collection[str] = ()) -> str:
     """The nearest name that a tool may have, and that none has yet."""
-    name = (_FORBIDDEN.sub("_", name) or "tool")[:LONGEST]
+    name = (_FORBIDDEN_PATTERN.sub("_", name) or "tool")[:MAX_NAME_CHARACTERS]
     mended, number = name, 2
     while mended in taken:
         ending = f"_{number}"
-        mended = name[: LONGEST - len(ending)] + ending
+        mended = name[: MAX_NAME_CHARACTERS - len(ending)] + ending
         number += 1
     return mended
 
 
-class Passed(NamedTuple):
+class PassedTool(NamedTuple):
     """A tool that is passed through: what it is called here, and there."""
 
     ours: str
@@ -157,7 +159,7 @@ class Passed(NamedTuple):
     listing: JSON
 
 
-def named(tools: Sequence[Any]) -> list[JSON]:
+def select_named(tools: Sequence[Any]) -> list[JSON]:
     """Those that have a name: nothing else can be called."""
     return [
         cast(JSON, tool)
@@ -166,28 +168,28 @@ def named(tools: Sequence[Any]) -> list[JSON]:
     ]
 
 
-def mapped_there(config: GatewayConfig, upstream: str, known: Collection[str]) -> set[str]:
+def find_mapped(config: GatewayConfig, upstream: str, known: Collection[str]) -> set[str]:
     """The tools of an upstream that have an entry in the file, by their names there."""
     known = set(known)
-    found = (resolved(tool.tool, known) for tool in config.tools if tool.upstream == upstream)
+    found = (resolve_name(tool.tool, known) for tool in config.tools if tool.upstream == upstream)
     return {name for name in found if name is not None}
 
 
-def passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[Passed]:
+def find_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[PassedTool]:
     """The tools of an upstream that are passed through, fit to be offered or not."""
     through = config.upstreams[upstream].pass_through
     if through is None:
         return
-    listed = named(tools)
-    mapped = mapped_there(config, upstream, [tool["name"] for tool in listed])
+    listed = select_named(tools)
+    mapped = find_mapped(config, upstream, [tool["name"] for tool in listed])
     for tool in listed:
         theirs: str = tool["name"]
-        ours = passed_name(theirs, through)
+        ours = find_passed_name(theirs, through)
         if ours is not None and theirs not in mapped:
-            yield Passed(ours, theirs, {**tool, "name": ours})
+            yield PassedTool(ours, theirs, {**tool, "name": ours})
 
 
-def fault_in(listing: JSON) -> str | None:
+def find_fault(listing: JSON) -> str | None:
     """Why a tool cannot be offered as it is listed; None where it can."""
     if not is_name(listing.get("name")):
         return "its name is not 1 to 128 of A-Z, a-z, 0-9, `_`, `.` and `-`"

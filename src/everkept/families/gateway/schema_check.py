@@ -10,22 +10,22 @@ from typing import Any, NamedTuple, cast
 
 from everkept.families.gateway.model import JSON
 from everkept.families.gateway.schema_facts import (
-    DEEPEST,
-    Root,
-    TooIntricate,
-    by_name,
-    kind_of,
-    kinds_of_types,
-    listed,
-    texts,
+    MAX_DEPTH,
+    SchemaRoot,
+    SchemaTooComplex,
+    as_list,
+    as_object,
+    as_texts,
+    get_kind,
+    parse_types,
 )
 
-NOTHING_FITS = "false"  # in place of a keyword: the schema is `false`
+FALSE_SCHEMA = "false"  # in place of a keyword: the schema is `false`
 
-ALTERNATIVES = ("anyOf", "oneOf")
+ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
 
 
-class Mistake(NamedTuple):
+class SchemaMistake(NamedTuple):
     """A value that does not fit, and the keyword of the schema that says so."""
 
     path: tuple[str | int, ...]
@@ -37,131 +37,139 @@ class Mistake(NamedTuple):
     schema: Any
 
 
-def first_mistake(value: Any, schema: Any, root: Root) -> Mistake | None:
+def find_mistake(value: Any, schema: Any, root: SchemaRoot) -> SchemaMistake | None:
     """None where nothing is surely wrong. TooIntricate where that takes too long to say."""
-    return next(_mistakes(value, schema, _Place(root)), None)
+    return next(_find_mistakes(value, schema, _ValuePlace(root)), None)
 
 
-class _Place(NamedTuple):
-    root: Root
+class _ValuePlace(NamedTuple):
+    root: SchemaRoot
     path: tuple[str | int, ...] = ()
     depth: int = 0
 
-    def deeper(self, *key: str | int) -> "_Place":
+    def descend(self, *key: str | int) -> "_ValuePlace":
         self.root.steps.take()
-        if self.depth >= DEEPEST:
-            raise TooIntricate
-        return _Place(self.root, (*self.path, *key), self.depth + 1)
+        if self.depth >= MAX_DEPTH:
+            raise SchemaTooComplex
+        return _ValuePlace(self.root, (*self.path, *key), self.depth + 1)
 
-    def mistake(self, keyword: str, value: Any, schema: Any, wanted: Any = None) -> Mistake:
-        return Mistake(self.path, keyword, value, wanted, schema)
+    def build_mistake(
+        self, keyword: str, value: Any, schema: Any, wanted: Any = None
+    ) -> SchemaMistake:
+        return SchemaMistake(self.path, keyword, value, wanted, schema)
 
 
-def _mistakes(value: Any, schema: Any, place: _Place) -> Iterator[Mistake]:
+def _find_mistakes(value: Any, schema: Any, place: _ValuePlace) -> Iterator[SchemaMistake]:
     if schema is False:
-        yield place.mistake(NOTHING_FITS, value, schema)
+        yield place.build_mistake(FALSE_SCHEMA, value, schema)
     if not isinstance(schema, dict):
         return
     part = cast(JSON, schema)
     place.root.steps.take(len(part))
-    if "type" in part and kind_of(value) not in kinds_of_types(part["type"]):
-        yield place.mistake("type", value, part, part["type"])
-    yield from _unlisted(value, part, place)
-    yield from _beyond(value, part, place)
+    if "type" in part and get_kind(value) not in parse_types(part["type"]):
+        yield place.build_mistake("type", value, part, part["type"])
+    yield from _find_unlisted(value, part, place)
+    yield from _find_beyond_limits(value, part, place)
     if isinstance(value, dict):
-        yield from _in_object(cast(JSON, value), part, place)
+        yield from _find_in_object(cast(JSON, value), part, place)
     elif isinstance(value, list):
-        yield from _in_list(cast(list[Any], value), part, place)
+        yield from _find_in_list(cast(list[Any], value), part, place)
     if "$ref" in part:
-        yield from _mistakes(value, place.root.target(part["$ref"]), place.deeper())
-    for each in listed(part.get("allOf")):
-        yield from _mistakes(value, each, place.deeper())
-    for word in ALTERNATIVES:
-        yield from _in_alternatives(value, word, part, place)
+        yield from _find_mistakes(
+            value, place.root.resolve_reference(part["$ref"]), place.descend()
+        )
+    for each in as_list(part.get("allOf")):
+        yield from _find_mistakes(value, each, place.descend())
+    for word in ALTERNATIVE_KEYWORDS:
+        yield from _find_in_alternatives(value, word, part, place)
 
 
-def _unlisted(value: Any, part: JSON, place: _Place) -> Iterator[Mistake]:
+def _find_unlisted(value: Any, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
     for word in ("enum", "const"):
         if word not in part:
             continue
         allowed = [part[word]] if word == "const" else part[word]
         if isinstance(allowed, list):
             place.root.steps.take(len(cast(list[Any], allowed)))
-            if not any(_may_equal(value, each) for each in cast(list[Any], allowed)):
-                yield place.mistake(word, value, part, part[word])
+            if not any(_can_equal(value, each) for each in cast(list[Any], allowed)):
+                yield place.build_mistake(word, value, part, part[word])
 
 
-def _may_equal(value: Any, other: Any) -> bool:
+def _can_equal(value: Any, other: Any) -> bool:
     """Of lists and objects only that they are such."""
-    kind, other_kind = kind_of(value), kind_of(other)
+    kind, other_kind = get_kind(value), get_kind(other)
     return kind == other_kind and (kind in ("object", "array") or value == other)
 
 
-def _beyond(value: Any, part: JSON, place: _Place) -> Iterator[Mistake]:
-    for word, (measured, breaks) in _LIMITS.items():
+def _find_beyond_limits(value: Any, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
+    for word, (measured, breaks) in _LIMIT_CHECKS.items():
         limit = part.get(word)
         if _is_number(limit) and (size := measured(value)) is not None and breaks(size, limit):
-            yield place.mistake(word, value, part, limit)
-    for word, of_older_drafts in _EXCLUDING.items():
+            yield place.build_mistake(word, value, part, limit)
+    for word, of_older_drafts in _EXCLUSIVE_KEYWORDS.items():
         if part.get(of_older_drafts) is True and _is_number(value) and value == part.get(word):
-            yield place.mistake(of_older_drafts, value, part, part[word])
+            yield place.build_mistake(of_older_drafts, value, part, part[word])
 
 
-def _in_object(value: JSON, part: JSON, place: _Place) -> Iterator[Mistake]:
-    needed, known = texts(part.get("required")), by_name(part.get("properties"))
+def _find_in_object(value: JSON, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
+    needed, known = as_texts(part.get("required")), as_object(part.get("properties"))
     place.root.steps.take(len(needed) + len(value))
     for name in needed:
         if name not in value:
-            yield place.mistake("required", value, part, name)
+            yield place.build_mistake("required", value, part, name)
     more = True if part.get("patternProperties") else part.get("additionalProperties", True)
     for name, inner in value.items():
         if name in known:
-            yield from _mistakes(inner, known[name], place.deeper(name))
+            yield from _find_mistakes(inner, known[name], place.descend(name))
         elif more is False:
-            yield place.mistake("additionalProperties", value, part, name)
+            yield place.build_mistake("additionalProperties", value, part, name)
         elif more is not True:
-            yield from _mistakes(inner, more, place.deeper(name))
+            yield from _find_mistakes(inner, more, place.descend(name))
 
 
-def _in_list(value: list[Any], part: JSON, place: _Place) -> Iterator[Mistake]:
+def _find_in_list(value: list[Any], part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
     if part.get("uniqueItems") is True:
         place.root.steps.take(len(value))
-        told = [(kind_of(each), each) for each in value if not isinstance(each, dict | list)]
+        told = [(get_kind(each), each) for each in value if not isinstance(each, dict | list)]
         if len(set(told)) < len(told):
-            yield place.mistake("uniqueItems", value, part)
+            yield place.build_mistake("uniqueItems", value, part)
     items = part.get("items", True)
-    first = listed(items) or listed(part.get("prefixItems"))
+    first = as_list(items) or as_list(part.get("prefixItems"))
     rest = True if isinstance(items, list) else items
     for index, each in enumerate(value):
         schema = first[index] if index < len(first) else rest
-        yield from _mistakes(each, schema, place.deeper(index))
+        yield from _find_mistakes(each, schema, place.descend(index))
 
 
-def _in_alternatives(value: Any, word: str, part: JSON, place: _Place) -> Iterator[Mistake]:
+def _find_in_alternatives(
+    value: Any, word: str, part: JSON, place: _ValuePlace
+) -> Iterator[SchemaMistake]:
     """Where only one alternative is for such a kind of value, what is wrong with that."""
-    found: list[Mistake] = []
-    for each in listed(part.get(word)):
-        mistake = next(_mistakes(value, each, place.deeper()), None)
+    found: list[SchemaMistake] = []
+    for each in as_list(part.get(word)):
+        mistake = next(_find_mistakes(value, each, place.descend()), None)
         if mistake is None:
             return
         found.append(mistake)
-    meant = [each for each in found if each.path != place.path or each.keyword not in _OTHER_KIND]
+    meant = [
+        each for each in found if each.path != place.path or each.keyword not in _KIND_KEYWORDS
+    ]
     if found:
-        yield meant[0] if len(meant) == 1 else place.mistake(word, value, part, found)
+        yield meant[0] if len(meant) == 1 else place.build_mistake(word, value, part, found)
 
 
-_OTHER_KIND = ("type", "enum", "const", NOTHING_FITS)
+_KIND_KEYWORDS = ("type", "enum", "const", FALSE_SCHEMA)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> Any:
+def _as_number(value: Any) -> Any:
     return value if _is_number(value) else None
 
 
-def _length(kind: type) -> Callable[[Any], int | None]:
+def _make_length_measure(kind: type) -> Callable[[Any], int | None]:
     return lambda value: len(value) if isinstance(value, kind) else None
 
 
@@ -171,18 +179,18 @@ def _is_no_multiple(value: Any, of: Any) -> bool:
 
 
 # What is measured, and when that breaks the limit.
-_LIMITS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
-    "minimum": (_number, lambda size, limit: size < limit),
-    "maximum": (_number, lambda size, limit: size > limit),
-    "exclusiveMinimum": (_number, lambda size, limit: size <= limit),
-    "exclusiveMaximum": (_number, lambda size, limit: size >= limit),
-    "multipleOf": (_number, _is_no_multiple),
-    "minLength": (_length(str), lambda size, limit: size < limit),
-    "maxLength": (_length(str), lambda size, limit: size > limit),
-    "minItems": (_length(list), lambda size, limit: size < limit),
-    "maxItems": (_length(list), lambda size, limit: size > limit),
-    "minProperties": (_length(dict), lambda size, limit: size < limit),
-    "maxProperties": (_length(dict), lambda size, limit: size > limit),
+_LIMIT_CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
+    "minimum": (_as_number, lambda size, limit: size < limit),
+    "maximum": (_as_number, lambda size, limit: size > limit),
+    "exclusiveMinimum": (_as_number, lambda size, limit: size <= limit),
+    "exclusiveMaximum": (_as_number, lambda size, limit: size >= limit),
+    "multipleOf": (_as_number, _is_no_multiple),
+    "minLength": (_make_length_measure(str), lambda size, limit: size < limit),
+    "maxLength": (_make_length_measure(str), lambda size, limit: size > limit),
+    "minItems": (_make_length_measure(list), lambda size, limit: size < limit),
+    "maxItems": (_make_length_measure(list), lambda size, limit: size > limit),
+    "minProperties": (_make_length_measure(dict), lambda size, limit: size < limit),
+    "maxProperties": (_make_length_measure(dict), lambda size, limit: size > limit),
 }
 # With the end itself excluded by `true`, as in draft 4.
-_EXCLUDING = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
+_EXCLUSIVE_KEYWORDS = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}

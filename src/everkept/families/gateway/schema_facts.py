@@ -9,45 +9,45 @@ from typing import Any, ParamSpec, TypeVar, cast
 from everkept.families.gateway.model import JSON
 from everkept.values import Value, field
 
-MOST_STEPS = 300_000  # about a second; a schema of a few lines can ask for years
-DEEPEST = 50  # schemas inside each other, references included
+MAX_STEPS = 300_000  # about a second; a schema of a few lines can ask for years
+MAX_DEPTH = 50  # schemas inside each other, references included
 
 
-class TooIntricate(Exception):
+class SchemaTooComplex(Exception):
     """It would take more work than it is worth: nothing is said about the rest."""
 
 
-class Steps:
+class StepBudget:
     """The work that is left. It may be shared by all schemas of a server."""
 
-    def __init__(self, left: int = MOST_STEPS) -> None:
+    def __init__(self, left: int = MAX_STEPS) -> None:
         self.left = left
 
     def take(self, count: int = 1) -> None:
         self.left -= count
         if self.left < 0:
-            raise TooIntricate
+            raise SchemaTooComplex
 
 
-class Root:
+class SchemaRoot:
     """A whole schema: what references inside it are relative to."""
 
-    def __init__(self, schema: JSON, steps: Steps | None = None) -> None:
+    def __init__(self, schema: JSON, steps: StepBudget | None = None) -> None:
         self.schema = schema
-        self.steps = steps or Steps()
+        self.steps = steps or StepBudget()
 
-    def target(self, reference: Any) -> Any:
+    def resolve_reference(self, reference: Any) -> Any:
         """What a reference inside the schema leads to; None where it leads elsewhere."""
         if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
             return None
-        self.steps.take(len(reference) // _LETTERS_A_STEP)
+        self.steps.take(len(reference) // _CHARACTERS_PER_STEP)
         found: Any = self.schema
         for step in reference[2:].split("/") if len(reference) > 1 else ():
             self.steps.take()
-            key = _unescaped(step)
+            key = _unescape(step)
             if isinstance(found, dict):
                 found = cast(JSON, found).get(key)
-            elif isinstance(found, list) and key.isdecimal() and len(key) < _LONGEST_INDEX:
+            elif isinstance(found, list) and key.isdecimal() and len(key) < _MAX_INDEX_DIGITS:
                 items = cast(list[Any], found)
                 found = items[int(key)] if int(key) < len(items) else None
             else:
@@ -55,25 +55,25 @@ class Root:
         return found
 
 
-_LETTERS_A_STEP = 16
-_LONGEST_INDEX = 10  # digits
+_CHARACTERS_PER_STEP = 16
+_MAX_INDEX_DIGITS = 10  # digits
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """The value where it is a list, as it should be."""
     return cast(list[Any], value) if isinstance(value, list) else []
 
 
-def by_name(value: Any) -> JSON:
+def as_object(value: Any) -> JSON:
     """The value where it is an object, as it should be."""
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
-def texts(value: Any) -> list[str]:
-    return [item for item in listed(value) if isinstance(item, str)]
+def as_texts(value: Any) -> list[str]:
+    return [item for item in as_list(value) if isinstance(item, str)]
 
 
-def _unescaped(step: str) -> str:
+def _unescape(step: str) -> str:
     # Imported here: few schemas refer to themselves.
     from urllib.parse import unquote
 
@@ -81,17 +81,17 @@ def _unescaped(step: str) -> str:
 
 
 # The kinds of JSON values. `number` is both of its kinds, so that an integer is a number.
-KINDS = frozenset({"string", "integer", "fraction", "boolean", "object", "array", "null"})
-_NULL = frozenset({"null"})
-_ALTERNATIVES = ("anyOf", "oneOf")
-_CONDITIONAL = ("then", "else")
-_CLOSING = ("additionalProperties", "unevaluatedProperties")
+ALL_KINDS = frozenset({"string", "integer", "fraction", "boolean", "object", "array", "null"})
+_NULL_KINDS = frozenset({"null"})
+_ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
+_CONDITIONAL_KEYWORDS = ("then", "else")
+_CLOSING_KEYWORDS = ("additionalProperties", "unevaluatedProperties")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _bounded(look: Callable[P, T]) -> Callable[P, T]:
+def _bound_recursion(look: Callable[P, T]) -> Callable[P, T]:
     """Raises TooIntricate, also for what lies inside each other deeper than a program can look."""
 
     @wraps(look)
@@ -99,12 +99,12 @@ def _bounded(look: Callable[P, T]) -> Callable[P, T]:
         try:
             return look(*args, **kwargs)
         except RecursionError:
-            raise TooIntricate from None
+            raise SchemaTooComplex from None
 
     return looked
 
 
-class Whole(Value, frozen=False):
+class SchemaParts(Value, frozen=False):
     """What holds of a value at once: a schema, what it refers to, and the parts of its `allOf`."""
 
     parts: list[JSON] = field(default_factory=list[JSON])
@@ -112,8 +112,8 @@ class Whole(Value, frozen=False):
     is_never: bool = False  # nothing fits
 
 
-def whole(schema: Any, root: Root) -> Whole:
-    found = Whole()
+def collect_parts(schema: Any, root: SchemaRoot) -> SchemaParts:
+    found = SchemaParts()
     waiting, seen = deque([schema]), set[int]()
     while waiting:
         root.steps.take()
@@ -125,11 +125,11 @@ def whole(schema: Any, root: Root) -> Whole:
         part = cast(JSON, part)
         seen.add(id(part))
         found.parts.append(part)
-        waiting += listed(part.get("allOf"))
+        waiting += as_list(part.get("allOf"))
         if "$dynamicRef" in part or "$recursiveRef" in part:
             found.is_clear = False
         if "$ref" in part:
-            target = root.target(part["$ref"])
+            target = root.resolve_reference(part["$ref"])
             if target is None:
                 found.is_clear = False
             else:
@@ -137,26 +137,26 @@ def whole(schema: Any, root: Root) -> Whole:
     return found
 
 
-@_bounded
-def below(schema: Any, key: str, root: Root) -> list[Any] | None:
+@_bound_recursion
+def find_property_schemas(schema: Any, key: str, root: SchemaRoot) -> list[Any] | None:
     """The schemas that may hold for a property; none where there is surely no such property,
     None where nothing is said about it."""
-    fitting = kinds(schema, root)
+    fitting = find_kinds(schema, root)
     if "object" not in fitting:
         return [] if fitting or schema is False else None  # what contradicts itself says nothing
-    declared = list(_declarations(schema, key, root, set()))
+    declared = list(_find_declarations(schema, key, root, set()))
     if declared:
         return declared
-    if _is_open(schema, root, set()) or key in names(schema, root):
+    if _is_open(schema, root, set()) or key in list_names(schema, root):
         return None
-    return [] if _names_all(schema, root, set()) else None
+    return [] if _is_complete(schema, root, set()) else None
 
 
-@_bounded
-def at(schema: Any, path: Sequence[str], root: Root) -> Any:
+@_bound_recursion
+def resolve_path(schema: Any, path: Sequence[str], root: SchemaRoot) -> Any:
     """The schema at the end of a path; True where it is open, False where there is no place."""
     for key in path:
-        found = below(schema, key, root)
+        found = find_property_schemas(schema, key, root)
         if found is None:
             return True
         if not found:
@@ -165,54 +165,54 @@ def at(schema: Any, path: Sequence[str], root: Root) -> Any:
     return schema
 
 
-@_bounded
-def names(schema: Any, root: Root) -> list[str]:
+@_bound_recursion
+def list_names(schema: Any, root: SchemaRoot) -> list[str]:
     """Every property that is spoken of, in order."""
-    return list(dict.fromkeys(_names(schema, root, set())))
+    return list(dict.fromkeys(_find_names(schema, root, set())))
 
 
-@_bounded
-def takes_others(schema: Any, root: Root) -> bool:
+@_bound_recursion
+def can_take_others(schema: Any, root: SchemaRoot) -> bool:
     """Whether an object may have properties that are not spoken of: that is said, or none are."""
-    return _is_open(schema, root, set()) or not _names_all(schema, root, set())
+    return _is_open(schema, root, set()) or not _is_complete(schema, root, set())
 
 
-@_bounded
-def required(schema: Any, root: Root) -> list[str]:
+@_bound_recursion
+def list_required(schema: Any, root: SchemaRoot) -> list[str]:
     """The properties that an object must have, whichever alternative it takes."""
-    return list(dict.fromkeys(_required(schema, root, {})))
+    return list(dict.fromkeys(_find_required(schema, root, {})))
 
 
-@_bounded
-def kinds(schema: Any, root: Root) -> frozenset[str]:
+@_bound_recursion
+def find_kinds(schema: Any, root: SchemaRoot) -> frozenset[str]:
     """The kinds of values that may fit."""
-    return _kinds(schema, root, {})
+    return _find_kinds(schema, root, {})
 
 
-@_bounded
-def values(schema: Any, root: Root) -> list[Any] | None:
+@_bound_recursion
+def find_values(schema: Any, root: SchemaRoot) -> list[Any] | None:
     """The only values that may fit, where they are listed."""
-    return _values(schema, root, set())
+    return _find_values(schema, root, set())
 
 
-@_bounded
-def items(schema: Any, root: Root) -> Any:
+@_bound_recursion
+def find_items(schema: Any, root: SchemaRoot) -> Any:
     """The schema of what a list may hold; True where it is open."""
-    return _items(schema, root, set())
+    return _find_items(schema, root, set())
 
 
-@_bounded
-def plain(schema: Any, root: Root) -> list[JSON]:
+@_bound_recursion
+def list_parts(schema: Any, root: SchemaRoot) -> list[JSON]:
     """The parts of a schema, and of the only alternative in it that is more than null."""
-    parts = whole(schema, root).parts
+    parts = collect_parts(schema, root).parts
     for part in list(parts):
-        real = _real(part, root)
+        real = _list_non_null(part, root)
         if len(real) == 1:
-            parts += whole(real[0], root).parts
+            parts += collect_parts(real[0], root).parts
     return parts
 
 
-def kind_of(value: Any) -> str:
+def get_kind(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -224,13 +224,13 @@ def kind_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "null"
 
 
-def kinds_of_types(said: Any) -> frozenset[str]:
+def parse_types(said: Any) -> frozenset[str]:
     """By the value of the keyword `type`; one that we do not know may be anything."""
-    words = [said] if isinstance(said, str) else texts(said)
-    return frozenset(kind for word in words for kind in _kinds_of_type(word)) or KINDS
+    words = [said] if isinstance(said, str) else as_texts(said)
+    return frozenset(kind for word in words for kind in _get_type_kinds(word)) or ALL_KINDS
 
 
-def in_words(found: frozenset[str]) -> str:
+def format_kinds(found: frozenset[str]) -> str:
     """Kinds as a person says them."""
     said = {
         "string": "text",
@@ -249,30 +249,30 @@ def in_words(found: frozenset[str]) -> str:
     return " or ".join(words) or "nothing"
 
 
-def _declarations(schema: Any, key: str, root: Root, seen: set[int]) -> Iterator[Any]:
+def _find_declarations(schema: Any, key: str, root: SchemaRoot, seen: set[int]) -> Iterator[Any]:
     """What is said of a property, here or in any case that is told apart."""
-    for part in whole(schema, root).parts:
+    for part in collect_parts(schema, root).parts:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        yield from _declared(part, key)
-        for each in (*_branches(part), *_conditional(part)):
-            yield from _declarations(each, key, root, seen)
+        yield from _find_declared(part, key)
+        for each in (*_list_branches(part), *_list_conditional(part)):
+            yield from _find_declarations(each, key, root, seen)
 
 
-def _declared(part: JSON, key: str) -> Iterator[Any]:
-    properties = by_name(part.get("properties"))
+def _find_declared(part: JSON, key: str) -> Iterator[Any]:
+    properties = as_object(part.get("properties"))
     if key in properties:
         yield properties[key]
         return
-    more = by_name(part.get("additionalProperties"))
+    more = as_object(part.get("additionalProperties"))
     if more and not part.get("patternProperties"):
         yield more
 
 
-def _is_open(schema: Any, root: Root, seen: set[int]) -> bool:
+def _is_open(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
     """Whether it says that there may be properties which it does not name."""
-    found = whole(schema, root)
+    found = collect_parts(schema, root)
     if not found.is_clear:
         return True
     for part in found.parts:
@@ -280,49 +280,51 @@ def _is_open(schema: Any, root: Root, seen: set[int]) -> bool:
             continue
         seen.add(id(part))
         # A pattern may take any time to fit a name, so none is ever tried.
-        if by_name(part.get("patternProperties")):
+        if as_object(part.get("patternProperties")):
             return True
-        if any(word in part and part[word] is not False for word in _CLOSING):
+        if any(word in part and part[word] is not False for word in _CLOSING_KEYWORDS):
             return True
-        if any(_is_open(each, root, seen) for each in (*_branches(part), *_conditional(part))):
+        if any(
+            _is_open(each, root, seen) for each in (*_list_branches(part), *_list_conditional(part))
+        ):
             return True
     return False
 
 
-def _names_all(schema: Any, root: Root, seen: set[int]) -> bool:
+def _is_complete(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
     """Whether the properties that it names are to be all, although it need not say so."""
-    if "object" not in kinds(schema, root):
+    if "object" not in find_kinds(schema, root):
         return True  # no property is left to name
-    found = [part for part in whole(schema, root).parts if id(part) not in seen]
+    found = [part for part in collect_parts(schema, root).parts if id(part) not in seen]
     seen.update(id(part) for part in found)
-    if any(part.get(word) is False for part in found for word in _CLOSING):
+    if any(part.get(word) is False for part in found for word in _CLOSING_KEYWORDS):
         return True
-    if any(by_name(part.get("properties")) for part in found):
+    if any(as_object(part.get("properties")) for part in found):
         return True
-    branches = [branch for part in found for branch in _branches(part)]
-    return bool(branches) and all(_names_all(branch, root, seen) for branch in branches)
+    branches = [branch for part in found for branch in _list_branches(part)]
+    return bool(branches) and all(_is_complete(branch, root, seen) for branch in branches)
 
 
-def _names(schema: Any, root: Root, seen: set[int]) -> Iterator[str]:
-    for part in whole(schema, root).parts:
+def _find_names(schema: Any, root: SchemaRoot, seen: set[int]) -> Iterator[str]:
+    for part in collect_parts(schema, root).parts:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        root.steps.take(len(by_name(part.get("properties"))) + len(listed(part.get("required"))))
-        yield from by_name(part.get("properties"))
-        yield from texts(part.get("required"))
-        for each in (*_branches(part), *_conditional(part)):
-            yield from _names(each, root, seen)
+        root.steps.take(len(as_object(part.get("properties"))) + len(as_list(part.get("required"))))
+        yield from as_object(part.get("properties"))
+        yield from as_texts(part.get("required"))
+        for each in (*_list_branches(part), *_list_conditional(part)):
+            yield from _find_names(each, root, seen)
 
 
-def _required(schema: Any, root: Root, known: dict[int, list[str]]) -> list[str]:
+def _find_required(schema: Any, root: SchemaRoot, known: dict[int, list[str]]) -> list[str]:
     found: list[str] = []
-    for part in whole(schema, root).parts:
+    for part in collect_parts(schema, root).parts:
         if id(part) not in known:
             known[id(part)] = []  # for a schema inside itself
-            own = texts(part.get("required"))
-            for word in _ALTERNATIVES:
-                each = [_required(branch, root, known) for branch in listed(part.get(word))]
+            own = as_texts(part.get("required"))
+            for word in _ALTERNATIVE_KEYWORDS:
+                each = [_find_required(branch, root, known) for branch in as_list(part.get(word))]
                 if each:
                     shared = set(each[0]).intersection(*each)
                     own += [name for name in each[0] if name in shared]
@@ -332,73 +334,75 @@ def _required(schema: Any, root: Root, known: dict[int, list[str]]) -> list[str]
     return found
 
 
-def _values(schema: Any, root: Root, seen: set[int]) -> list[Any] | None:
-    for part in whole(schema, root).parts:
+def _find_values(schema: Any, root: SchemaRoot, seen: set[int]) -> list[Any] | None:
+    for part in collect_parts(schema, root).parts:
         if id(part) in seen:
             continue
         seen.add(id(part))
         if isinstance(part.get("enum"), list):
-            return listed(part["enum"])
+            return as_list(part["enum"])
         if "const" in part:
             return [part["const"]]
-        found = [_values(each, root, seen) for each in _real(part, root)]
+        found = [_find_values(each, root, seen) for each in _list_non_null(part, root)]
         if found and None not in found:
             return [value for each in found for value in each or ()]
     return None
 
 
-def _items(schema: Any, root: Root, seen: set[int]) -> Any:
-    parts = [part for part in whole(schema, root).parts if id(part) not in seen]
+def _find_items(schema: Any, root: SchemaRoot, seen: set[int]) -> Any:
+    parts = [part for part in collect_parts(schema, root).parts if id(part) not in seen]
     seen.update(id(part) for part in parts)
     for part in parts:
-        if by_name(part.get("items")):
+        if as_object(part.get("items")):
             return part["items"]
-    branches = [each for part in parts for each in _branches(part) if "array" in kinds(each, root)]
-    found = [_items(each, root, seen) for each in branches]
+    branches = [
+        each for part in parts for each in _list_branches(part) if "array" in find_kinds(each, root)
+    ]
+    found = [_find_items(each, root, seen) for each in branches]
     return {"anyOf": found} if len(found) > 1 else found[0] if found else True
 
 
-def _kinds(schema: Any, root: Root, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    found = whole(schema, root)
-    fitting = frozenset[str]() if found.is_never else KINDS
+def _find_kinds(schema: Any, root: SchemaRoot, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    found = collect_parts(schema, root)
+    fitting = frozenset[str]() if found.is_never else ALL_KINDS
     for part in found.parts:
         if id(part) not in known:
-            known[id(part)] = KINDS  # for a schema inside itself
-            root.steps.take(len(listed(part.get("type"))) + len(listed(part.get("enum"))))
-            own = _said_kinds(part)
-            for word in _ALTERNATIVES:
-                branches = [_kinds(branch, root, known) for branch in listed(part.get(word))]
-                own &= frozenset[str]().union(*branches) if branches else KINDS
+            known[id(part)] = ALL_KINDS  # for a schema inside itself
+            root.steps.take(len(as_list(part.get("type"))) + len(as_list(part.get("enum"))))
+            own = _get_stated_kinds(part)
+            for word in _ALTERNATIVE_KEYWORDS:
+                branches = [_find_kinds(branch, root, known) for branch in as_list(part.get(word))]
+                own &= frozenset[str]().union(*branches) if branches else ALL_KINDS
             known[id(part)] = own
         fitting &= known[id(part)]
     return fitting
 
 
-def _said_kinds(part: JSON) -> frozenset[str]:
-    fitting = kinds_of_types(part["type"]) if "type" in part else KINDS
+def _get_stated_kinds(part: JSON) -> frozenset[str]:
+    fitting = parse_types(part["type"]) if "type" in part else ALL_KINDS
     if isinstance(part.get("enum"), list):
-        fitting &= frozenset(kind_of(value) for value in listed(part["enum"]))
+        fitting &= frozenset(get_kind(value) for value in as_list(part["enum"]))
     if "const" in part:
-        fitting &= {kind_of(part["const"])}
+        fitting &= {get_kind(part["const"])}
     return fitting
 
 
-def _kinds_of_type(word: str) -> frozenset[str]:
+def _get_type_kinds(word: str) -> frozenset[str]:
     if word == "number":
         return frozenset({"integer", "fraction"})
-    return frozenset({word}) if word in KINDS else KINDS
+    return frozenset({word}) if word in ALL_KINDS else ALL_KINDS
 
 
-def _branches(part: JSON) -> list[Any]:
-    return [branch for word in _ALTERNATIVES for branch in listed(part.get(word))]
+def _list_branches(part: JSON) -> list[Any]:
+    return [branch for word in _ALTERNATIVE_KEYWORDS for branch in as_list(part.get(word))]
 
 
-def _real(part: JSON, root: Root) -> list[Any]:
+def _list_non_null(part: JSON, root: SchemaRoot) -> list[Any]:
     """The alternatives that are more than null."""
-    return [each for each in _branches(part) if kinds(each, root) != _NULL]
+    return [each for each in _list_branches(part) if find_kinds(each, root) != _NULL_KINDS]
 
 
-def _conditional(part: JSON) -> list[Any]:
+def _list_conditional(part: JSON) -> list[Any]:
     """What holds in some cases alone."""
-    held = [part[word] for word in _CONDITIONAL if word in part]
-    return [*held, *by_name(part.get("dependentSchemas")).values()]
+    held = [part[word] for word in _CONDITIONAL_KEYWORDS if word in part]
+    return [*held, *as_object(part.get("dependentSchemas")).values()]

@@ -8,40 +8,40 @@ from typing import Any, cast
 from weakref import WeakMethod
 
 from everkept.core.mcp import Upstream
-from everkept.core.sessions import Call
-from everkept.core.text import clipped, counted
-from everkept.errors import MOST_LISTED, EverkeptError, InvalidInput, UpstreamError, visible
+from everkept.core.sessions import ToolCall
+from everkept.core.text import clip_text, format_count
+from everkept.errors import MAX_LISTED, EverkeptError, InvalidInput, UpstreamError, escape_name
 from everkept.families.gateway.model import (
     JSON,
-    PREFIXED,
+    PREFIX_SEPARATOR,
     GatewayConfig,
-    Passed,
+    PassedTool,
     ToolConfig,
-    fault_in,
-    likeliest,
-    named,
-    passed,
-    resolved,
+    find_fault,
+    find_likeliest,
+    find_passed,
+    resolve_name,
+    select_named,
 )
 from everkept.families.gateway.schema_check import (
-    ALTERNATIVES,
-    NOTHING_FITS,
-    Mistake,
-    first_mistake,
+    ALTERNATIVE_KEYWORDS,
+    FALSE_SCHEMA,
+    SchemaMistake,
+    find_mistake,
 )
 from everkept.families.gateway.schema_facts import (
-    Root,
-    Steps,
-    TooIntricate,
-    by_name,
-    in_words,
-    kind_of,
-    kinds,
+    SchemaRoot,
+    SchemaTooComplex,
+    StepBudget,
+    as_object,
+    find_kinds,
+    format_kinds,
+    get_kind,
 )
-from everkept.tools.tool import Effect, Result, Run, Tool
+from everkept.tools.tool import Effect, Run, Tool, ToolResult
 
 
-class NameThere:
+class UpstreamToolName:
     """Only a name that may have a prefix is worth the question what there is.
 
     It is asked once, and again when the answer may be another: after the server said that its
@@ -53,34 +53,36 @@ class NameThere:
         self._upstream = upstream
         self._found: str | None = None
         self._doubts = 0
-        if PREFIXED not in wanted:
+        if PREFIX_SEPARATOR not in wanted:
             self._found = wanted
         else:
             # The upstream may live longer than the file that this name stands in.
-            doubt = WeakMethod(self.doubt)
-            upstream.on_tools_changed(lambda: (doubt() or _nobody)())
+            doubt = WeakMethod(self.invalidate)
+            upstream.on_tools_changed(lambda: (doubt() or _do_nothing)())
 
-    async def get(self) -> str:
+    async def resolve(self) -> str:
         """UpstreamError where there is no such tool."""
         if self._found is not None:
             return self._found
         doubts = self._doubts
-        found = await self._ask()
+        found = await self._look_up()
         if doubts == self._doubts:  # else what was listed may be outdated already
             self._found = found
         return found
 
-    def doubt(self) -> None:
-        if PREFIXED in self._wanted:
+    def invalidate(self) -> None:
+        if PREFIX_SEPARATOR in self._wanted:
             self._found = None
             self._doubts += 1
 
-    async def _ask(self) -> str:
-        known = [tool["name"] for tool in named(await self._upstream.tools())]
-        found = resolved(self._wanted, set(known))
+    async def _look_up(self) -> str:
+        known = [tool["name"] for tool in select_named(await self._upstream.list_tools())]
+        found = resolve_name(self._wanted, set(known))
         if found is None:
-            listed = ", ".join(clipped(visible(name)) for name in known[:MOST_LISTED]) or "none"
-            more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+            listed = (
+                ", ".join(clip_text(escape_name(name)) for name in known[:MAX_LISTED]) or "none"
+            )
+            more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
             raise UpstreamError(
                 f'{self._upstream.name} has no tool "{self._wanted}"; it has: {listed}{more}. '
                 "`everkept gateway check` tells what has changed.",
@@ -89,14 +91,14 @@ class NameThere:
         return found
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     pass
 
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
 
-def mapped(tool: ToolConfig, arguments: Mapping[str, Any]) -> JSON:
+def map_arguments(tool: ToolConfig, arguments: Mapping[str, Any]) -> JSON:
     """What is mapped, the defaults of what was left out, and the constants; the rest where the
     file has a place for it, and nothing else.
 
@@ -105,28 +107,28 @@ def mapped(tool: ToolConfig, arguments: Mapping[str, Any]) -> JSON:
     sent: JSON = {}
     for parameter, path in tool.mapping.items():
         if parameter in arguments:
-            _put(sent, path, arguments[parameter])
+            _set_value(sent, path, arguments[parameter])
         elif parameter in tool.defaults:
-            _put(sent, path, deepcopy(tool.defaults[parameter]))
+            _set_value(sent, path, deepcopy(tool.defaults[parameter]))
     for path, value in tool.constants.items():
-        _put(sent, path, deepcopy(value))
+        _set_value(sent, path, deepcopy(value))
     if tool.rest is not None:
-        _below(sent, tool.rest).update(_others(tool, tool.rest, arguments))
+        _ensure_object(sent, tool.rest).update(_select_others(tool, tool.rest, arguments))
     return sent
 
 
-def _put(sent: JSON, path: Path, value: Any) -> None:
-    _below(sent, path[:-1])[path[-1]] = value
+def _set_value(sent: JSON, path: ArgumentPath, value: Any) -> None:
+    _ensure_object(sent, path[:-1])[path[-1]] = value
 
 
-def _below(sent: JSON, path: Path) -> JSON:
+def _ensure_object(sent: JSON, path: ArgumentPath) -> JSON:
     """The object there, which is made where it is missing."""
     for key in path:
         sent = cast(JSON, sent.setdefault(key, {}))
     return sent
 
 
-def _others(tool: ToolConfig, rest: Path, arguments: Mapping[str, Any]) -> JSON:
+def _select_others(tool: ToolConfig, rest: ArgumentPath, arguments: Mapping[str, Any]) -> JSON:
     """What has no entry in the mapping. InvalidInput for what would take another's place."""
     others = {name: value for name, value in arguments.items() if name not in tool.mapping}
     constant = dict.fromkeys(tool.constants)
@@ -134,99 +136,107 @@ def _others(tool: ToolConfig, rest: Path, arguments: Mapping[str, Any]) -> JSON:
     for path, source in sources.items():
         if path[: len(rest)] == rest and (name := path[len(rest)]) in others:
             raise InvalidInput(
-                f"`{clipped(name)}` cannot be given: the gateway's file fills that place itself.",
+                f"`{clip_text(name)}` cannot be given: the gateway's file fills that place itself.",
                 hint=None if source is None else f"Give `{source}`.",
                 argument=name,
             )
     return others
 
 
-MOST_STEPS = 50_000  # in one call: no other is answered meanwhile
+MAX_CALL_STEPS = 50_000  # in one call: no other is answered meanwhile
 
 
-def check(given: Mapping[str, Any], schema: JSON) -> None:
+def check_arguments(given: Mapping[str, Any], schema: JSON) -> None:
     """InvalidInput for what does not fit, in the words of our own parameters.
 
     What cannot be said in a moment is for the server to say.
     """
-    root = Root(schema, Steps(MOST_STEPS))
+    root = SchemaRoot(schema, StepBudget(MAX_CALL_STEPS))
     try:
-        mistake = first_mistake(dict(given), schema, root)
-        refusal = None if mistake is None else _refusal(mistake, root)
-    except (TooIntricate, RecursionError):  # the latter where the value cannot even be shown
+        mistake = find_mistake(dict(given), schema, root)
+        refusal = None if mistake is None else _build_refusal(mistake, root)
+    except (SchemaTooComplex, RecursionError):  # the latter where the value cannot even be shown
         return
     if refusal is not None:
         raise refusal
 
 
-def _refusal(mistake: Mistake, root: Root) -> InvalidInput:
-    path, keyword = _path(mistake.path), mistake.keyword
+def _build_refusal(mistake: SchemaMistake, root: SchemaRoot) -> InvalidInput:
+    path, keyword = _format_path(mistake.path), mistake.keyword
     value, wanted = mistake.value, mistake.wanted
     if keyword == "required":
-        name = _path([path, wanted])
+        name = _format_path([path, wanted])
         return InvalidInput(f"Argument `{name}` is required.", argument=name)
     if keyword == "additionalProperties":
-        return _unknown(_path([path, wanted]), wanted, mistake.schema)
-    subject, shown = f"`{path}`" if path else "The call", _shown(value)
+        return _build_unknown_error(_format_path([path, wanted]), wanted, mistake.schema)
+    subject, shown = f"`{path}`" if path else "The call", _format_value(value)
     if keyword in ("enum", "const"):
         allowed: list[Any] = wanted if keyword == "enum" else [wanted]
-        sentence = f"{subject} is {shown}; it must be one of {_listed(allowed)}."
-    elif keyword == NOTHING_FITS:
+        sentence = f"{subject} is {shown}; it must be one of {_format_values(allowed)}."
+    elif keyword == FALSE_SCHEMA:
         sentence = f"{subject} cannot be given."
-    elif keyword in _LIMITS:
-        sentence = f"{subject} {_LIMITS[keyword](value, wanted)}"
-    elif keyword in ALTERNATIVES and kind_of(value) in kinds(mistake.schema, root):
-        sentence = f"{subject} fits none of its alternatives{_reasons(wanted, root)}."
+    elif keyword in _LIMIT_MESSAGES:
+        sentence = f"{subject} {_LIMIT_MESSAGES[keyword](value, wanted)}"
+    elif keyword in ALTERNATIVE_KEYWORDS and get_kind(value) in find_kinds(mistake.schema, root):
+        sentence = f"{subject} fits none of its alternatives{_format_reasons(wanted, root)}."
     else:
-        sentence = f"{subject} must be {in_words(kinds(mistake.schema, root))}, not {shown}."
+        sentence = (
+            f"{subject} must be {format_kinds(find_kinds(mistake.schema, root))}, not {shown}."
+        )
     return InvalidInput(sentence, argument=path, value=shown)
 
 
-def _reasons(mistakes: list[Mistake], root: Root) -> str:
+def _format_reasons(mistakes: list[SchemaMistake], root: SchemaRoot) -> str:
     """What is wrong with each, as far as a sentence bears it."""
-    told = [each for each in mistakes if each.keyword not in ALTERNATIVES][:MOST_LISTED]
-    found = dict.fromkeys(_refusal(each, root).message.rstrip(".") for each in told)
+    told = [each for each in mistakes if each.keyword not in ALTERNATIVE_KEYWORDS][:MAX_LISTED]
+    found = dict.fromkeys(_build_refusal(each, root).message.rstrip(".") for each in told)
     return f": {'; or '.join(found)}" if found else ""
 
 
-def _unknown(path: str, name: str, schema: JSON) -> InvalidInput:
-    known = list(by_name(schema.get("properties")))
-    close = likeliest(name, known)
-    listed = clipped(", ".join(known[:MOST_LISTED]), 500) or "none"
+def _build_unknown_error(path: str, name: str, schema: JSON) -> InvalidInput:
+    known = list(as_object(schema.get("properties")))
+    close = find_likeliest(name, known)
+    listed = clip_text(", ".join(known[:MAX_LISTED]), 500) or "none"
     hint = f"Did you mean `{close}`?" if close else f"Known: {listed}."
-    return InvalidInput(f"Unknown argument `{clipped(path)}`.", hint=hint, argument=clipped(path))
+    return InvalidInput(
+        f"Unknown argument `{clip_text(path)}`.", hint=hint, argument=clip_text(path)
+    )
 
 
-def _listed(allowed: list[Any]) -> str:
-    more = f" and {len(allowed) - MOST_LISTED} more" if len(allowed) > MOST_LISTED else ""
-    return ", ".join(map(_shown, allowed[:MOST_LISTED])) + more
+def _format_values(allowed: list[Any]) -> str:
+    more = f" and {len(allowed) - MAX_LISTED} more" if len(allowed) > MAX_LISTED else ""
+    return ", ".join(map(_format_value, allowed[:MAX_LISTED])) + more
 
 
-def _is(limit: str) -> Callable[[Any, Any], str]:
-    return lambda value, wanted: f"is {_shown(value)}; it must be {limit} {_shown(wanted)}."
+def _make_value_message(limit: str) -> Callable[[Any, Any], str]:
+    return lambda value, wanted: (
+        f"is {_format_value(value)}; it must be {limit} {_format_value(wanted)}."
+    )
 
 
-def _has(limit: str, one: str) -> Callable[[Any, Any], str]:
-    return lambda value, wanted: f"has {counted(len(value), one)}; it must have {limit} {wanted:,}."
+def _make_size_message(limit: str, one: str) -> Callable[[Any, Any], str]:
+    return lambda value, wanted: (
+        f"has {format_count(len(value), one)}; it must have {limit} {wanted:,}."
+    )
 
 
-_LIMITS: Mapping[str, Callable[[Any, Any], str]] = {
-    "minimum": _is("at least"),
-    "maximum": _is("at most"),
-    "exclusiveMinimum": _is("more than"),
-    "exclusiveMaximum": _is("less than"),
-    "multipleOf": _is("a multiple of"),
-    "minLength": _has("at least", "character"),
-    "maxLength": _has("at most", "character"),
-    "minItems": _has("at least", "item"),
-    "maxItems": _has("at most", "item"),
-    "minProperties": _has("at least", "key"),
-    "maxProperties": _has("at most", "key"),
+_LIMIT_MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
+    "minimum": _make_value_message("at least"),
+    "maximum": _make_value_message("at most"),
+    "exclusiveMinimum": _make_value_message("more than"),
+    "exclusiveMaximum": _make_value_message("less than"),
+    "multipleOf": _make_value_message("a multiple of"),
+    "minLength": _make_size_message("at least", "character"),
+    "maxLength": _make_size_message("at most", "character"),
+    "minItems": _make_size_message("at least", "item"),
+    "maxItems": _make_size_message("at most", "item"),
+    "minProperties": _make_size_message("at least", "key"),
+    "maxProperties": _make_size_message("at most", "key"),
     "uniqueItems": lambda _value, _wanted: "has an item twice; each may be there once.",
 }
 
 
-def _path(steps: Iterable[str | int]) -> str:
+def _format_path(steps: Iterable[str | int]) -> str:
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -236,19 +246,19 @@ def _path(steps: Iterable[str | int]) -> str:
     return path
 
 
-def _shown(value: Any) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, default=str))
+def _format_value(value: Any) -> str:
+    return clip_text(json.dumps(value, ensure_ascii=False, default=str))
 
 
 INPUT_REQUIRED = "input_required"  # the server wants to ask the user before it goes on
-_BASE64 = 3 / 4  # bytes a character
-_KILOBYTE = 1000
+_BASE64_BYTES_PER_CHARACTER = 3 / 4  # bytes a character
+_KILOBYTE_BYTES = 1000
 
 
-def result_of(answer: Any, upstream: str, tool: str) -> Result:
+def to_result(answer: Any, upstream: str, tool: str) -> ToolResult:
     """It goes on as it came; text and structured content are for the command line."""
     if not isinstance(answer, dict):
-        raise _no_result(upstream, tool, "it is no object")
+        raise _build_result_error(upstream, tool, "it is no object")
     wire = cast(JSON, answer)
     if wire.get("resultType") == INPUT_REQUIRED:
         raise UpstreamError(
@@ -258,61 +268,61 @@ def result_of(answer: Any, upstream: str, tool: str) -> Result:
         )
     content = wire.get("content", [])
     if not isinstance(content, list):
-        raise _no_result(upstream, tool, "its `content` is no list")
+        raise _build_result_error(upstream, tool, "its `content` is no list")
     if not isinstance(wire.get("_meta", {}), dict):
-        raise _no_result(upstream, tool, "its `_meta` is no object")
+        raise _build_result_error(upstream, tool, "its `_meta` is no object")
     blocks = cast(list[Any], content)
     structured = wire.get("structuredContent")
-    return Result(
+    return ToolResult(
         structured=cast(JSON, structured) if isinstance(structured, dict) else {"content": blocks},
-        sentence="\n".join(_text(block) for block in blocks),
+        sentence="\n".join(_format_block(block) for block in blocks),
         wire=wire if "content" in wire else {**wire, "content": []},
     )
 
 
-def _no_result(upstream: str, tool: str, reason: str) -> UpstreamError:
+def _build_result_error(upstream: str, tool: str, reason: str) -> UpstreamError:
     return UpstreamError(
         f'{upstream} answered "{tool}" with what is no result of a tool: {reason}.',
         upstream=upstream,
     )
 
 
-def _text(block: Any) -> str:
+def _format_block(block: Any) -> str:
     """A block as a person reads it."""
     if not isinstance(block, dict):
-        return clipped(str(block))
+        return clip_text(str(block))
     fields = cast(JSON, block)
     kind = str(fields.get("type", "unknown"))
     match kind:
         case "text":
             return str(fields.get("text", ""))
         case "resource":
-            return _resource(fields.get("resource"))
+            return _format_resource(fields.get("resource"))
         case "resource_link":
             named = (fields.get(key) for key in ("uri", "name", "mimeType"))
             return f"[resource {', '.join(str(each) for each in named if each)}]"
         case _:
-            return _data(kind, fields.get("mimeType"), fields.get("data"))
+            return _format_data(kind, fields.get("mimeType"), fields.get("data"))
 
 
-def _resource(resource: Any) -> str:
+def _format_resource(resource: Any) -> str:
     fields = cast(JSON, resource) if isinstance(resource, dict) else {}
     if isinstance(fields.get("text"), str):
         return cast(str, fields["text"])
     uri = fields.get("uri")
     kind = f"resource {uri}" if isinstance(uri, str) else "resource"
-    return _data(kind, fields.get("mimeType"), fields.get("blob"))
+    return _format_data(kind, fields.get("mimeType"), fields.get("blob"))
 
 
-def _data(kind: str, mime_type: Any, data: Any) -> str:
+def _format_data(kind: str, mime_type: Any, data: Any) -> str:
     about = f" {mime_type}" if isinstance(mime_type, str) else ""
-    size = f", {_size(len(data))}" if isinstance(data, str) else ""
+    size = f", {_format_size(len(data))}" if isinstance(data, str) else ""
     return f"[{kind}{about}{size}]"
 
 
-def _size(characters: int) -> str:
-    count = int(characters * _BASE64)
-    return f"{count} bytes" if count < _KILOBYTE else f"{round(count / _KILOBYTE)} KB"
+def _format_size(characters: int) -> str:
+    count = int(characters * _BASE64_BYTES_PER_CHARACTER)
+    return f"{count} bytes" if count < _KILOBYTE_BYTES else f"{round(count / _KILOBYTE_BYTES)} KB"
 
 
 log = logging.getLogger(__name__)
@@ -325,54 +335,56 @@ class GatewayTools:
         self._config = config
         self._upstreams = upstreams
 
-    def mapped_tools(self) -> list[Tool]:
+    def list_mapped_tools(self) -> list[Tool]:
         """Those with an entry in the file; no server is asked."""
-        return [self._mapped(tool) for tool in self._config.tools]
+        return [self._build_mapped_tool(tool) for tool in self._config.tools]
 
-    async def passed_tools(self, upstream: str) -> list[Tool]:
+    async def list_passed_tools(self, upstream: str) -> list[Tool]:
         """Those that an upstream lists now, as far as they are passed through."""
-        listed = await self._upstreams[upstream].tools()
+        listed = await self._upstreams[upstream].list_tools()
         tools: list[Tool] = []
-        for each in passed(self._config, upstream, listed):
-            fault = fault_in(each.listing)
+        for each in find_passed(self._config, upstream, listed):
+            fault = find_fault(each.listing)
             if fault is None:
-                tools.append(self._passed(upstream, each))
+                tools.append(self._build_passed_tool(upstream, each))
             else:
-                name = clipped(visible(each.theirs))
+                name = clip_text(escape_name(each.theirs))
                 log.warning("gateway: %s of %s is not offered: %s", name, upstream, fault)
         return tools
 
-    def _mapped(self, tool: ToolConfig) -> Tool:
+    def _build_mapped_tool(self, tool: ToolConfig) -> Tool:
         upstream = self._upstreams[tool.upstream]
-        name = NameThere(tool.tool, upstream)
+        name = UpstreamToolName(tool.tool, upstream)
 
-        async def run(call: Call, given: Mapping[str, Any]) -> Result:
-            check(given, tool.input_schema)
+        async def run(call: ToolCall, given: Mapping[str, Any]) -> ToolResult:
+            check_arguments(given, tool.input_schema)
             try:
-                result = await _called(upstream, await name.get(), mapped(tool, given), call)
+                result = await _call_upstream(
+                    upstream, await name.resolve(), map_arguments(tool, given), call
+                )
             except EverkeptError:
-                name.doubt()
+                name.invalidate()
                 raise
             if result.is_error:
-                name.doubt()
+                name.invalidate()
             return result
 
-        return _tool(_listing(tool), run, is_trusted=True)
+        return _build_tool(_build_listing(tool), run, is_trusted=True)
 
-    def _passed(self, upstream_name: str, tool: Passed) -> Tool:
+    def _build_passed_tool(self, upstream_name: str, tool: PassedTool) -> Tool:
         upstream = self._upstreams[upstream_name]
         through = self._config.upstreams[upstream_name].pass_through
 
-        async def run(call: Call, given: Mapping[str, Any]) -> Result:
-            return await _called(upstream, tool.theirs, given, call)
+        async def run(call: ToolCall, given: Mapping[str, Any]) -> ToolResult:
+            return await _call_upstream(upstream, tool.theirs, given, call)
 
         is_trusted = through is not None and through.trusts_read_only_hint
-        return _tool(tool.listing, run, is_trusted=is_trusted)
+        return _build_tool(tool.listing, run, is_trusted=is_trusted)
 
 
-def _tool(listing: JSON, run: Run, *, is_trusted: bool) -> Tool:
+def _build_tool(listing: JSON, run: Run, *, is_trusted: bool) -> Tool:
     """What a server says of its own tools is believed where the file says so."""
-    hints = by_name(listing.get("annotations"))
+    hints = as_object(listing.get("annotations"))
     return Tool(
         name=listing["name"],
         description=listing.get("description", ""),
@@ -385,7 +397,7 @@ def _tool(listing: JSON, run: Run, *, is_trusted: bool) -> Tool:
     )
 
 
-def _listing(tool: ToolConfig) -> JSON:
+def _build_listing(tool: ToolConfig) -> JSON:
     said = {
         "name": tool.name,
         "title": tool.title,
@@ -397,9 +409,9 @@ def _listing(tool: ToolConfig) -> JSON:
     return {key: value for key, value in said.items() if value is not None}
 
 
-async def _called(
-    upstream: Upstream, tool: str, arguments: Mapping[str, Any], call: Call
-) -> Result:
+async def _call_upstream(
+    upstream: Upstream, tool: str, arguments: Mapping[str, Any], call: ToolCall
+) -> ToolResult:
     report = call.report if call.wants_progress else None
     answer = await upstream.call(tool, arguments, report)
-    return result_of(answer, upstream.name, tool)
+    return to_result(answer, upstream.name, tool)

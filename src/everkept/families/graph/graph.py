@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from everkept.core.answers import Edge, Node, Selection, cursor_of, position_of
-from everkept.core.commits import Plan, Planned, T, Writer, retry
+from everkept.core.answers import Edge, Node, Selection, decode_cursor, encode_cursor
+from everkept.core.commits import ChangeWriter, Plan, Planned, T, retry
 from everkept.core.ports import RecordStore
-from everkept.core.records import Delete, Insert, Link, Record, Step, Update
-from everkept.core.secrets import Masking
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
+from everkept.core.records import Delete, Insert, Record, RecordLink, Step, Update
+from everkept.core.secrets import Masker
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
 from everkept.families.graph.model import (
     ROW_LIMIT,
@@ -21,75 +21,80 @@ from everkept.families.graph.model import (
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,
-    STUB,
+    STUB_FACETS,
     UNKNOWN_TYPE,
     Triple,
+    build_missing_observations,
+    build_missing_relations,
     check_name,
-    missing_observations,
-    missing_relations,
-    names_of,
-    observations_of,
-    relations_from,
+    list_observations,
+    list_relations_from,
+    map_names,
 )
 from everkept.graph.lookup import (
-    Identity,
+    EntityIdentity,
     Resolved,
     ensure_entities,
+    list_stored_forms,
     read_entities,
-    required,
-    stored_forms,
+    require_entity,
 )
 from everkept.values import Value, replace
 
 JSON = dict[str, Any]
 
 
-async def with_relations(store: RecordStore, ids: Sequence[str]) -> list[JSON]:
+async def read_entity_views(store: RecordStore, ids: Sequence[str]) -> list[JSON]:
     """Return each entity in the form of EntityView, with every relation that touches it."""
     if not ids:
         return []
     found = await read_entities(store, ids)
     touching: dict[str, list[JSON]] = {node.id: [] for node in found.nodes}
     for edge in found.edges:
-        relation = _relation(edge)
+        relation = _to_relation_json(edge)
         for end in {edge.source, edge.target}:
             if end in touching:
                 touching[end].append(relation)
-    return [_entity(node) | {"relations": touching[node.id]} for node in found.nodes]
+    return [_to_entity_json(node) | {"relations": touching[node.id]} for node in found.nodes]
 
 
-async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> JSON:
+async def read_graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> JSON:
     """Return a page in the form of GraphPage: entities by name, and the relations from them."""
-    after = None if cursor is None else cast(tuple[str, str], position_of(cursor, str, str))
-    found = await store.subgraph(
+    after = None if cursor is None else cast(tuple[str, str], decode_cursor(cursor, str, str))
+    found = await store.read_subgraph(
         Selection(ENTITY, OBSERVATION, order="name", after=after, limit=limit, direction="out")
     )
     page: JSON = {
-        "entities": [_entity(node) for node in found.nodes],
-        "relations": [_relation(edge) for edge in found.edges],
+        "entities": [_to_entity_json(node) for node in found.nodes],
+        "relations": [_to_relation_json(edge) for edge in found.edges],
     }
     if found.has_more:
         last = found.nodes[-1]
-        page["next_cursor"] = cursor_of(last.name_key, last.variant)
+        page["next_cursor"] = encode_cursor(last.name_key, last.variant)
     return page
 
 
-def _entity(node: Node) -> JSON:
+def _to_entity_json(node: Node) -> JSON:
     entity_id = node.id
     return {
         "id": entity_id,
         "name": node.name,
         "entity_type": node.type,
         "observations": [
-            {"id": leaf_id, "entity_id": entity_id, "content": text, "created_at": iso(created_at)}
+            {
+                "id": leaf_id,
+                "entity_id": entity_id,
+                "content": text,
+                "created_at": format_iso(created_at),
+            }
             for leaf_id, text, created_at in node.leaves
         ],
-        "created_at": iso(node.created_at),
-        "updated_at": iso(node.updated_at),
+        "created_at": format_iso(node.created_at),
+        "updated_at": format_iso(node.updated_at),
     }
 
 
-def _relation(edge: Edge) -> JSON:
+def _to_relation_json(edge: Edge) -> JSON:
     edge_id, source, source_name, verb, target, target_name, created_at = edge
     return {
         "id": edge_id,
@@ -98,11 +103,11 @@ def _relation(edge: Edge) -> JSON:
         "from_entity": source,
         "to_entity": target,
         "relation_type": verb,
-        "created_at": iso(created_at),
+        "created_at": format_iso(created_at),
     }
 
 
-class Made(Value):
+class WrittenEntity(Value):
     """An entity that was asked for: whether it is new, and the observations added to it."""
 
     record: Record
@@ -116,18 +121,18 @@ class Graph:
     def __init__(
         self,
         open_store: Callable[[], Awaitable[RecordStore]],
-        call: Call,
+        call: ToolCall,
         clock: Clock,
-        identity: Identity,
+        identity: EntityIdentity,
         *,
         mask: bool = True,
     ) -> None:
         self._open_store = open_store
-        self._writer = Writer(clock, call.tool, call.session.client)
+        self._writer = ChangeWriter(clock, call.tool, call.session.client)
         self._identity = identity
-        self.masking = Masking(enabled=mask)
+        self.masking = Masker(enabled=mask)
 
-    async def create_entities(self, wanted: Sequence[NewEntity]) -> list[Made]:
+    async def create_entities(self, wanted: Sequence[NewEntity]) -> list[WrittenEntity]:
         """Each entity once, with only those observations that it did not have."""
         _check_size(sum(1 + len(item.observations) for item in wanted), "entities")
         for i, item in enumerate(wanted):
@@ -135,24 +140,24 @@ class Graph:
             check_name(item.entity_type, f"entities[{i}].entity_type")
         wanted = [
             NewEntity(
-                self.masking.text(item.name),
-                self.masking.text(item.entity_type),
-                self.masking.texts(item.observations),
+                self.masking.mask(item.name),
+                self.masking.mask(item.entity_type),
+                self.masking.mask_all(item.observations),
             )
             for item in wanted
         ]
 
-        async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
+        async def plan(store: RecordStore, at: int) -> Planned[list[WrittenEntity]]:
             pairs = [(item.name, item.entity_type) for item in wanted]
             steps, meant = await ensure_entities(store, pairs, at, self._identity)
             inserted = {step.item.id for step in steps if isinstance(step, Insert)}
             new = inserted | {step.id for step in steps if isinstance(step, Update)}
-            made: dict[str, Made] = {}
+            made: dict[str, WrittenEntity] = {}
             texts: dict[str, list[str]] = {}
             for item, record in zip(wanted, meant, strict=True):
-                made.setdefault(record.id, Made(record, record.id in new, []))
+                made.setdefault(record.id, WrittenEntity(record, record.id in new, []))
                 texts.setdefault(record.id, []).extend(item.observations)
-            added = await missing_observations(store, texts, at, inserted)
+            added = await build_missing_observations(store, texts, at, inserted)
             steps += [Insert(o) for many in added.values() for o in many]
             return steps, [
                 replace(entry, observations=added[entry.record.id]) for entry in made.values()
@@ -160,27 +165,27 @@ class Graph:
 
         return await self._commit(plan)
 
-    async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
+    async def add_observations(self, wanted: Sequence[NewObservations]) -> list[WrittenEntity]:
         """What was added to each entity that was named."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
-        wanted = [replace(i, contents=self.masking.texts(i.contents)) for i in wanted]
+        wanted = [replace(i, contents=self.masking.mask_all(i.contents)) for i in wanted]
 
-        async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
+        async def plan(store: RecordStore, at: int) -> Planned[list[WrittenEntity]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
-            owners = {item.entity_name: _required(found, item.entity_name) for item in wanted}
+            owners = {item.entity_name: _require_entity(found, item.entity_name) for item in wanted}
             made = {owner.id: owner for owner in owners.values()}
             texts: dict[str, list[str]] = {owner: [] for owner in made}
             for item in wanted:
                 texts[owners[item.entity_name].id].extend(item.contents)
-            added = await missing_observations(store, texts, at)
+            added = await build_missing_observations(store, texts, at)
             steps: list[Step] = [Insert(o) for many in added.values() for o in many]
-            return steps, [Made(made[owner], False, many) for owner, many in added.items()]
+            return steps, [WrittenEntity(made[owner], False, many) for owner, many in added.items()]
 
         return await self._commit(plan)
 
     async def create_relations(
         self, wanted: Sequence[RelationSpec], *, make_ends: bool = False
-    ) -> tuple[list[Link], dict[str, str]]:
+    ) -> tuple[list[RecordLink], dict[str, str]]:
         """The relations that are new, and the names of all ends by id.
 
         With `make_ends` an end that does not exist becomes an entity of unknown type.
@@ -188,21 +193,23 @@ class Graph:
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
         wanted = [
-            replace(item, relation_type=self.masking.text(item.relation_type)) for item in wanted
+            replace(item, relation_type=self.masking.mask(item.relation_type)) for item in wanted
         ]
 
-        async def plan(store: RecordStore, at: int) -> Planned[tuple[list[Link], dict[str, str]]]:
+        async def plan(
+            store: RecordStore, at: int
+        ) -> Planned[tuple[list[RecordLink], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
             found = await self._resolve(store, names)
             steps: list[Step] = []
             if make_ends:
-                stubs = self._stubs([name for name, end in found.items() if end is None], at)
+                stubs = self._build_stubs([name for name, end in found.items() if end is None], at)
                 found |= stubs
                 steps += [Insert(stub) for stub in {s.id: s for s in stubs.values()}.values()]
-            asked = dict.fromkeys(_edge(item, found) for item in wanted)
-            present = await relations_from(store, [source for source, _, _ in asked])
-            new = missing_relations(asked, present, at)
-            return [*steps, *(Insert(link) for link in new)], (new, names_of(found.values()))
+            asked = dict.fromkeys(_to_triple(item, found) for item in wanted)
+            present = await list_relations_from(store, [source for source, _, _ in asked])
+            new = build_missing_relations(asked, present, at)
+            return [*steps, *(Insert(link) for link in new)], (new, map_names(found.values()))
 
         return await self._commit(plan)
 
@@ -228,10 +235,12 @@ class Graph:
             found = await self._resolve(store, [item.entity_name for item in wanted])
             doomed: dict[str, Record] = {}
             for item in wanted:
-                owner = _required(found, item.entity_name) if strict else found[item.entity_name]
+                owner = (
+                    _require_entity(found, item.entity_name) if strict else found[item.entity_name]
+                )
                 if owner is not None:
-                    forms = [form for text in item.observations for form in stored_forms(text)]
-                    for record in await observations_of(store, [owner.id], forms):
+                    forms = [form for text in item.observations for form in list_stored_forms(text)]
+                    for record in await list_observations(store, [owner.id], forms):
                         doomed[record.id] = record
             return [Delete(record.ref) for record in doomed.values()], len(doomed)
 
@@ -248,12 +257,12 @@ class Graph:
                 store, [n for item in wanted for n in (item.from_, item.to)]
             )
             asked = {
-                _edge(replace(item, relation_type=verb), found)
+                _to_triple(replace(item, relation_type=verb), found)
                 for item in wanted
                 if found[item.from_] and found[item.to]
-                for verb in stored_forms(item.relation_type)
+                for verb in list_stored_forms(item.relation_type)
             }
-            present = await relations_from(store, [source for source, _, _ in asked])
+            present = await list_relations_from(store, [source for source, _, _ in asked])
             doomed = [link for edge in asked for link in present.get(edge, ())]
             return [Delete(link.ref) for link in doomed], len(doomed)
 
@@ -262,15 +271,15 @@ class Graph:
     async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
 
-    def _stubs(self, names: Sequence[str], at: int) -> dict[str, Record]:
+    def _build_stubs(self, names: Sequence[str], at: int) -> dict[str, Record]:
         """An entity of unknown type for each name, one for those that are kept as the same."""
         made: dict[str, Record] = {}
         for name in names:
             check_name(name, "relations")
-            kept = self.masking.text(name)
+            kept = self.masking.mask(name)
             if kept not in made:
-                made[kept] = self._identity.new(kept, UNKNOWN_TYPE, at, STUB)
-        return {name: made[self.masking.text(name)] for name in names}
+                made[kept] = self._identity.build_entity(kept, UNKNOWN_TYPE, at, STUB_FACETS)
+        return {name: made[self.masking.mask(name)] for name in names}
 
     async def _commit(self, plan: Plan[T]) -> T:
         async def attempt() -> T:
@@ -290,10 +299,10 @@ def _check_size(rows: int, argument: str) -> None:
         )
 
 
-def _edge(item: RelationSpec, found: Resolved) -> Triple:
-    ends = _required(found, item.from_), _required(found, item.to)
+def _to_triple(item: RelationSpec, found: Resolved) -> Triple:
+    ends = _require_entity(found, item.from_), _require_entity(found, item.to)
     return ends[0].id, item.relation_type.strip(), ends[1].id
 
 
-def _required(found: Resolved, name: str) -> Record:
-    return required(found, name, "search_nodes finds entities; create_entities makes one.")
+def _require_entity(found: Resolved, name: str) -> Record:
+    return require_entity(found, name, "search_nodes finds entities; create_entities makes one.")

@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from everkept.core.projects import Project
-from everkept.core.records import Link, Record
-from everkept.core.times import iso
-from everkept.graph.entities import NAME_LIMIT
+from everkept.core.records import Record, RecordLink
+from everkept.core.times import format_iso
+from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import Field
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field
 
 TEXT_LIMIT = 100_000  # characters
@@ -15,14 +15,14 @@ BATCH_LIMIT = 1_000  # items in one call
 ROW_LIMIT = 5_000  # entities and observations in one call: more would hold everybody else up
 PAGE_LIMIT = 1_000  # entities in one answer
 
-EntityName = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
-EntityRef = Annotated[str, Field(max_length=NAME_LIMIT * 2, blank=False)]
+EntityName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
+EntityRef = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 EntityType = Annotated[
     str,
     Field(
         "E.g. person, technology, concept.",
         aliases=("entityType",),
-        max_length=NAME_LIMIT,
+        max_length=MAX_NAME_CHARACTERS,
         blank=False,
     ),
 ]
@@ -32,7 +32,7 @@ RelationType = Annotated[
     Field(
         "Active voice, e.g. uses, depends_on.",
         aliases=("relationType",),
-        max_length=NAME_LIMIT,
+        max_length=MAX_NAME_CHARACTERS,
         blank=False,
     ),
 ]
@@ -41,7 +41,7 @@ ObservedEntity = Annotated[
     Field(
         "Name, `name (type)` or id.",
         aliases=("entityName",),
-        max_length=NAME_LIMIT * 2,
+        max_length=MAX_NAME_CHARACTERS * 2,
         blank=False,
     ),
 ]
@@ -62,9 +62,9 @@ class NewObservations(Value):
 
 class RelationSpec(Value):
     from_: Annotated[
-        str, Field("Source entity.", name="from", max_length=NAME_LIMIT * 2, blank=False)
+        str, Field("Source entity.", name="from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
     ]
-    to: Annotated[str, Field("Target entity.", max_length=NAME_LIMIT * 2, blank=False)]
+    to: Annotated[str, Field("Target entity.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
     relation_type: RelationType
 
 
@@ -85,7 +85,7 @@ class ProjectView(Value):
     access: str | None = None  # what an account may do with it: own, write or read
 
     @classmethod
-    def of(
+    def from_project(
         cls, project: Project, note: str | None = None, access: str | None = None
     ) -> "ProjectView":
         return cls(
@@ -93,8 +93,8 @@ class ProjectView(Value):
             project.name,
             project.description,
             project.status,
-            iso(project.created_at),
-            iso(project.updated_at),
+            format_iso(project.created_at),
+            format_iso(project.updated_at),
             note,
             project.is_off or None,
             access,
@@ -122,7 +122,7 @@ class CurrentProject(Value):
         return self.message
 
 
-class Deleted(Value):
+class DeletionResult(Value):
     """How many things a call deleted, and the sentence that says so."""
 
     deleted: int
@@ -140,8 +140,8 @@ class ObservationView(Value):
     created_at: str
 
     @classmethod
-    def of(cls, record: Record) -> "ObservationView":
-        return cls(record.id, record.parent or "", record.text, iso(record.created_at))
+    def from_record(cls, record: Record) -> "ObservationView":
+        return cls(record.id, record.parent or "", record.text, format_iso(record.created_at))
 
 
 class RelationView(Value):
@@ -154,7 +154,7 @@ class RelationView(Value):
     created_at: str
 
     @classmethod
-    def of(cls, link: Link, names: dict[str, str]) -> "RelationView":
+    def from_link(cls, link: RecordLink, names: dict[str, str]) -> "RelationView":
         return cls(
             link.id,
             names.get(link.source, link.source),
@@ -162,7 +162,7 @@ class RelationView(Value):
             link.source,
             link.target,
             link.verb,
-            iso(link.created_at),
+            format_iso(link.created_at),
         )
 
 
@@ -190,7 +190,7 @@ class CreatedEntity(Value):
 
 class CreatedEntities(Value):
     entities: list[CreatedEntity]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class AddedObservations(Value):
@@ -198,7 +198,7 @@ class AddedObservations(Value):
 
     observations: list[ObservationView]
     skipped: int
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class CreatedRelations(Value):
@@ -206,7 +206,7 @@ class CreatedRelations(Value):
 
     relations: list[RelationView]
     existed: int
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class FoundNodes(Value):

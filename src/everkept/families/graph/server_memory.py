@@ -5,11 +5,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, cast
 
-from everkept.core.commits import touched
+from everkept.core.commits import note_touched
 from everkept.core.mcp import encode
 from everkept.core.ports import ProjectChoice, RecordStore
-from everkept.core.records import Link, Record, Where
-from everkept.core.sessions import Call
+from everkept.core.records import Record, RecordFilter, RecordLink
+from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.graph.graph import JSON, Graph
@@ -21,59 +21,59 @@ from everkept.families.graph.model import (
     ObservationDeletion,
     RelationSpec,
 )
-from everkept.families.graph.toolset import SEARCH
-from everkept.graph.entities import ENTITY, NAME_LIMIT, check_name, is_stub
-from everkept.graph.lookup import ByExactName, read_entities
-from everkept.retrieval.candidates import page_by_tiers
-from everkept.retrieval.profile import Place
+from everkept.families.graph.toolset import SEARCH_PROFILE
+from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, check_name, is_stub
+from everkept.graph.lookup import ExactNameIdentity, read_entities
+from everkept.retrieval.candidates import find_page_by_tiers
+from everkept.retrieval.profile import SearchPlace
 from everkept.tools.schema import Field, parse_value, to_json
-from everkept.tools.tool import Effect, Family, Result, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolResult, tool
 from everkept.values import Value
 
 _ENTITY_KEYS = ("name", "entityType", "observations")
 _RELATION_KEYS = ("from", "to", "relationType")
 
 
-class Unreadable(Value):
+class UnreadableLine(Value):
     """A line that could not be taken in, and why."""
 
     line: int
     reason: str
 
 
-Parsed = NewEntity | RelationSpec | Unreadable
+ParsedItem = NewEntity | RelationSpec | UnreadableLine
 
 
-def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, Parsed]]:
+def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, ParsedItem]]:
     """What each line holds, with its number. Blank lines and objects of other types are passed
     over, and so are keys that forks of that server add.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip().lstrip("\ufeff")
         if text:
-            for parsed in _parsed(number, text):
+            for parsed in _parse_line(number, text):
                 yield number, parsed
 
 
-def _parsed(number: int, text: str) -> list[Parsed]:
+def _parse_line(number: int, text: str) -> list[ParsedItem]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return [Unreadable(number, f"not JSON: {error}")]
+        return [UnreadableLine(number, f"not JSON: {error}")]
     if not isinstance(value, dict):
-        return [Unreadable(number, "not an object")]
+        return [UnreadableLine(number, "not an object")]
     entry = cast(dict[str, Any], value)
     try:
         if entry.get("type") == "entity":
-            return [*_entities(entry)]
+            return [*_parse_entities(entry)]
         if entry.get("type") == "relation":
-            return [_relation_spec(entry)]
+            return [_parse_relation(entry)]
     except InvalidInput as error:
-        return [Unreadable(number, str(error))]
+        return [UnreadableLine(number, str(error))]
     return []
 
 
-def _entities(entry: dict[str, Any]) -> list[NewEntity]:
+def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
     """One entity, in several pieces where it has more observations than a call may."""
     wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
     texts = wanted.get("observations", [])
@@ -92,7 +92,7 @@ def _is_blank(text: Any) -> bool:
     return isinstance(text, str) and not text.strip()
 
 
-def _relation_spec(entry: dict[str, Any]) -> RelationSpec:
+def _parse_relation(entry: dict[str, Any]) -> RelationSpec:
     wanted = {key: entry[key] for key in _RELATION_KEYS if key in entry}
     relation = parse_value(RelationSpec, wanted)
     for name in (relation.from_, relation.to, relation.relation_type):
@@ -102,80 +102,89 @@ def _relation_spec(entry: dict[str, Any]) -> RelationSpec:
 
 log = logging.getLogger(__name__)
 
-WHOLE = 1_000_000  # that server knows no limits
+MAX_MATCHES = 1_000_000  # that server knows no limits
 
-Name = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityType = Annotated[
     str,
-    Field("E.g. person.", "entityType", ("entity_type",), max_length=NAME_LIMIT, blank=False),
+    Field(
+        "E.g. person.", "entityType", ("entity_type",), max_length=MAX_NAME_CHARACTERS, blank=False
+    ),
 ]
 RelationType = Annotated[
     str,
-    Field("Active voice.", "relationType", ("relation_type",), max_length=NAME_LIMIT, blank=False),
+    Field(
+        "Active voice.",
+        "relationType",
+        ("relation_type",),
+        max_length=MAX_NAME_CHARACTERS,
+        blank=False,
+    ),
 ]
-Owner = Annotated[
-    str, Field("Entity.", "entityName", ("entity_name",), max_length=NAME_LIMIT, blank=False)
+OwnerName = Annotated[
+    str,
+    Field("Entity.", "entityName", ("entity_name",), max_length=MAX_NAME_CHARACTERS, blank=False),
 ]
 Texts = Annotated[
     list[Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]], Field(max_items=BATCH_LIMIT)
 ]
 
 
-class Entity(Value):
+class ServerMemoryEntity(Value):
     name: Name
     entity_type: EntityType
     observations: Texts
 
 
-class Relation(Value):
-    from_: Annotated[str, Field(name="from", max_length=NAME_LIMIT, blank=False)]
-    to: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+class ServerMemoryRelation(Value):
+    from_: Annotated[str, Field(name="from", max_length=MAX_NAME_CHARACTERS, blank=False)]
+    to: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
     relation_type: RelationType
 
-    def spec(self) -> RelationSpec:
+    def to_spec(self) -> RelationSpec:
         return RelationSpec(self.from_, self.to, self.relation_type)
 
 
-class Additions(Value):
-    entity_name: Owner
+class ObservationAddition(Value):
+    entity_name: OwnerName
     contents: Texts
 
 
-class Deletions(Value):
-    entity_name: Owner
+class ObservationRemoval(Value):
+    entity_name: OwnerName
     observations: Texts
 
 
-class Added(Value):
+class AdditionResult(Value):
     entity_name: Annotated[str, Field(name="entityName")]
     added_observations: Annotated[list[str], Field(name="addedObservations")]
 
 
 class NewEntities(Value):
-    entities: list[Entity]
+    entities: list[ServerMemoryEntity]
 
     @property
     def sentence(self) -> str:
-        return _listed(self.entities)
+        return _encode_list(self.entities)
 
 
 class NewRelations(Value):
-    relations: list[Relation]
+    relations: list[ServerMemoryRelation]
 
     @property
     def sentence(self) -> str:
-        return _listed(self.relations)
+        return _encode_list(self.relations)
 
 
-class Additional(Value):
-    results: list[Added]
+class AdditionResults(Value):
+    results: list[AdditionResult]
 
     @property
     def sentence(self) -> str:
-        return _listed(self.results)
+        return _encode_list(self.results)
 
 
-class Done(Value):
+class DeletionMessage(Value):
     success: bool
     message: str
 
@@ -184,12 +193,12 @@ class Done(Value):
         return self.message
 
 
-class KnowledgeGraph(Value):
-    entities: list[Entity]
-    relations: list[Relation]
+class ServerMemoryGraph(Value):
+    entities: list[ServerMemoryEntity]
+    relations: list[ServerMemoryRelation]
 
 
-class ServerMemoryTools(Family):
+class ServerMemoryTools(ToolFamily):
     """Entities are told apart by their exact name, and a relation may come before its ends."""
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
@@ -199,13 +208,15 @@ class ServerMemoryTools(Family):
 
     @tool(Effect.REPEATABLE)
     async def create_entities(
-        self, call: Call, entities: Annotated[list[Entity], Field(max_items=BATCH_LIMIT)]
+        self,
+        call: ToolCall,
+        entities: Annotated[list[ServerMemoryEntity], Field(max_items=BATCH_LIMIT)],
     ) -> NewEntities:
         """Create new entities in the knowledge graph; names that exist are left as they are."""
-        graph = self._graph(call)
-        store = await self._choice.to_read(call, None)
+        graph = self._build_graph(call)
+        store = await self._choice.open_to_read(call, None)
         names = list(dict.fromkeys(entity.name for entity in entities))
-        there = await ByExactName().resolve(store, names)
+        there = await ExactNameIdentity().resolve(store, names)
         wanted = {
             entity.name: NewEntity(entity.name, entity.entity_type, entity.observations)
             for entity in reversed(entities)
@@ -213,105 +224,118 @@ class ServerMemoryTools(Family):
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
         _log_masking(graph)
-        return NewEntities([_entity(m.record, m.observations) for m in made if m.is_new])
+        return NewEntities([_to_entity(m.record, m.observations) for m in made if m.is_new])
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
-        self, call: Call, relations: Annotated[list[Relation], Field(max_items=BATCH_LIMIT)]
+        self,
+        call: ToolCall,
+        relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)],
     ) -> NewRelations:
         """Create relations between entities, in active voice; those that exist are skipped."""
-        graph = self._graph(call)
+        graph = self._build_graph(call)
         links, names = await graph.create_relations(
-            [relation.spec() for relation in relations], make_ends=True
+            [relation.to_spec() for relation in relations], make_ends=True
         )
         _log_masking(graph)
-        return NewRelations([_relation(link, names) for link in links])
+        return NewRelations([_to_relation(link, names) for link in links])
 
     @tool(Effect.REPEATABLE)
     async def add_observations(
-        self, call: Call, observations: Annotated[list[Additions], Field(max_items=BATCH_LIMIT)]
-    ) -> Additional:
+        self,
+        call: ToolCall,
+        observations: Annotated[list[ObservationAddition], Field(max_items=BATCH_LIMIT)],
+    ) -> AdditionResults:
         """Add observations to existing entities."""
-        store = await self._choice.to_read(call, None)
+        store = await self._choice.open_to_read(call, None)
         names = list(dict.fromkeys(item.entity_name for item in observations))
-        there = await ByExactName().resolve(store, names)
+        there = await ExactNameIdentity().resolve(store, names)
         for name, record in there.items():
             if record is None or is_stub(record):
                 raise NotFound(ENTITY, name, message=f"Entity with name {name} not found")
-        graph = self._graph(call)
+        graph = self._build_graph(call)
         made = await graph.add_observations(
             [NewObservations(item.entity_name, item.contents) for item in observations]
         )
         _log_masking(graph)
-        return Additional(
-            [Added(m.record.name or "", [record.text for record in m.observations]) for m in made]
+        return AdditionResults(
+            [
+                AdditionResult(m.record.name or "", [record.text for record in m.observations])
+                for m in made
+            ]
         )
 
     @tool(Effect.DESTROYS)
     async def delete_entities(
         self,
-        call: Call,
+        call: ToolCall,
         entity_names: Annotated[
             list[Name], Field(name="entityNames", aliases=("names",), max_items=BATCH_LIMIT)
         ],
-    ) -> Done:
+    ) -> DeletionMessage:
         """Delete entities with their relations."""
-        await self._graph(call).delete_entities(entity_names)
-        return Done(True, "Entities deleted successfully")
+        await self._build_graph(call).delete_entities(entity_names)
+        return DeletionMessage(True, "Entities deleted successfully")
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
-        self, call: Call, deletions: Annotated[list[Deletions], Field(max_items=BATCH_LIMIT)]
-    ) -> Done:
+        self,
+        call: ToolCall,
+        deletions: Annotated[list[ObservationRemoval], Field(max_items=BATCH_LIMIT)],
+    ) -> DeletionMessage:
         """Delete observations by their exact text."""
-        await self._graph(call).delete_observations(
+        await self._build_graph(call).delete_observations(
             [ObservationDeletion(item.entity_name, item.observations) for item in deletions],
             strict=False,
         )
-        return Done(True, "Observations deleted successfully")
+        return DeletionMessage(True, "Observations deleted successfully")
 
     @tool(Effect.DESTROYS)
     async def delete_relations(
-        self, call: Call, relations: Annotated[list[Relation], Field(max_items=BATCH_LIMIT)]
-    ) -> Done:
+        self,
+        call: ToolCall,
+        relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)],
+    ) -> DeletionMessage:
         """Delete relations."""
-        await self._graph(call).delete_relations([relation.spec() for relation in relations])
-        return Done(True, "Relations deleted successfully")
+        await self._build_graph(call).delete_relations(
+            [relation.to_spec() for relation in relations]
+        )
+        return DeletionMessage(True, "Relations deleted successfully")
 
     @tool()
-    async def read_graph(self, call: Call) -> Annotated[Result, KnowledgeGraph]:
+    async def read_graph(self, call: ToolCall) -> Annotated[ToolResult, ServerMemoryGraph]:
         """Read the entire knowledge graph."""
-        return Result(await whole_graph(await self._choice.to_read(call, None)))
+        return ToolResult(await read_whole_graph(await self._choice.open_to_read(call, None)))
 
     @tool()
     async def search_nodes(
-        self, call: Call, query: Annotated[str, Field("Text to look for.", max_length=10_000)]
-    ) -> Annotated[Result, KnowledgeGraph]:
+        self, call: ToolCall, query: Annotated[str, Field("Text to look for.", max_length=10_000)]
+    ) -> Annotated[ToolResult, ServerMemoryGraph]:
         """Search entities by name, type and observations."""
-        store = await self._choice.to_read(call, None)
-        where = Where(kinds=SEARCH.kinds)
-        matches = await store.containing(query.strip(), where, WHOLE)
+        store = await self._choice.open_to_read(call, None)
+        where = RecordFilter(kinds=SEARCH_PROFILE.kinds)
+        matches = await store.match_text(query.strip(), where, MAX_MATCHES)
         ids = list(dict.fromkeys(match.parent or match.id for match in matches))
         if not ids:
             # That server would find nothing here; words in another order or form still may.
-            found = await page_by_tiers([Place(store)], query, SEARCH, 100, None)
+            found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, 100, None)
             ids = [match.id for _, match in found.matches]
-        return Result(await _written(store, ids))
+        return ToolResult(await _read_graph(store, ids))
 
     @tool()
     async def open_nodes(
-        self, call: Call, names: Annotated[list[Name], Field(max_items=BATCH_LIMIT)]
-    ) -> Annotated[Result, KnowledgeGraph]:
+        self, call: ToolCall, names: Annotated[list[Name], Field(max_items=BATCH_LIMIT)]
+    ) -> Annotated[ToolResult, ServerMemoryGraph]:
         """Get entities by exact name."""
-        store = await self._choice.to_read(call, None)
-        found = await ByExactName().resolve(store, list(dict.fromkeys(names)))
-        return Result(await _written(store, [r.id for r in found.values() if r is not None]))
+        store = await self._choice.open_to_read(call, None)
+        found = await ExactNameIdentity().resolve(store, list(dict.fromkeys(names)))
+        return ToolResult(await _read_graph(store, [r.id for r in found.values() if r is not None]))
 
-    def _graph(self, call: Call) -> Graph:
+    def _build_graph(self, call: ToolCall) -> Graph:
         async def open_store() -> RecordStore:
-            return await self._choice.to_write(call, None)
+            return await self._choice.open_to_write(call, None)
 
-        return Graph(open_store, call, self._clock, ByExactName(), mask=self._mask)
+        return Graph(open_store, call, self._clock, ExactNameIdentity(), mask=self._mask)
 
 
 def _log_masking(graph: Graph) -> None:
@@ -320,15 +344,15 @@ def _log_masking(graph: Graph) -> None:
         log.warning("masked before storing: %s", ", ".join(graph.masking.kinds))
 
 
-async def whole_graph(store: RecordStore) -> JSON:
+async def read_whole_graph(store: RecordStore) -> JSON:
     """Return all of it in the form of KnowledgeGraph."""
-    return await _written(store, None)
+    return await _read_graph(store, None)
 
 
-async def _written(store: RecordStore, ids: Sequence[str] | None) -> JSON:
+async def _read_graph(store: RecordStore, ids: Sequence[str] | None) -> JSON:
     """Return the entities, and every relation with at least one end among them."""
     found = await read_entities(store, ids)
-    touched(node.id for node in found.nodes)
+    note_touched(node.id for node in found.nodes)
     return {
         "entities": [
             {
@@ -346,13 +370,15 @@ async def _written(store: RecordStore, ids: Sequence[str] | None) -> JSON:
     }
 
 
-def _entity(record: Record, observations: Sequence[Record]) -> Entity:
-    return Entity(record.name or "", record.type or "", [item.text for item in observations])
+def _to_entity(record: Record, observations: Sequence[Record]) -> ServerMemoryEntity:
+    return ServerMemoryEntity(
+        record.name or "", record.type or "", [item.text for item in observations]
+    )
 
 
-def _relation(link: Link, names: dict[str, str]) -> Relation:
-    return Relation(names[link.source], names[link.target], link.verb)
+def _to_relation(link: RecordLink, names: dict[str, str]) -> ServerMemoryRelation:
+    return ServerMemoryRelation(names[link.source], names[link.target], link.verb)
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _encode_list(values: Sequence[Any]) -> str:
     return encode(to_json(values))

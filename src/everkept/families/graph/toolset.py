@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.sessions import Call
-from everkept.core.times import Clock, iso
-from everkept.families.graph.graph import JSON, Graph, graph_page, with_relations
+from everkept.core.sessions import ToolCall
+from everkept.core.times import Clock, format_iso
+from everkept.families.graph.graph import JSON, Graph, read_entity_views, read_graph_page
 from everkept.families.graph.model import (
     BATCH_LIMIT,
     PAGE_LIMIT,
@@ -15,7 +15,7 @@ from everkept.families.graph.model import (
     CreatedEntity,
     CreatedRelations,
     CurrentProject,
-    Deleted,
+    DeletionResult,
     EntityRef,
     FoundNodes,
     GraphPage,
@@ -30,29 +30,29 @@ from everkept.families.graph.model import (
     RelationView,
 )
 from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import ByNameAndType, candidates
-from everkept.retrieval.candidates import page_by_tiers
-from everkept.retrieval.profile import Place, Profile
+from everkept.graph.lookup import NameAndTypeIdentity, find_candidates
+from everkept.retrieval.candidates import find_page_by_tiers
+from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Result, masking_warnings, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolResult, build_masking_warnings, tool
 
-SEARCH = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
-NO_PROJECT = "No project is currently active. Use switch_project to select one."
+SEARCH_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
+NO_PROJECT_MESSAGE = "No project is currently active. Use switch_project to select one."
 
-PENDING = 'Project "{name}" is active; it is made at the first write.'
+PENDING_MESSAGE = 'Project "{name}" is active; it is made at the first write.'
 
 #: What whoever is acting may do with projects, by their ids; the owner, who may everything, none.
-Accesses = Callable[[], Awaitable[Mapping[str, str]]]
+ReadAccesses = Callable[[], Awaitable[Mapping[str, str]]]
 
 ProjectName = Annotated[str, Field("Project name.")]
-InProject = Annotated[str, Field("Default: the active one.")]
+OptionalProject = Annotated[str, Field("Default: the active one.")]
 Cursor = Annotated[str, Field("From the page before.")]
 
 
-class ProjectTools(Family):
+class ProjectTools(ToolFamily):
     """Projects, each with a graph of its own."""
 
-    def __init__(self, library: Library, choice: ProjectChoice, accesses: Accesses) -> None:
+    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses) -> None:
         self._library = library
         self._choice = choice
         self._accesses = accesses
@@ -65,65 +65,69 @@ class ProjectTools(Family):
         ] = "active",
     ) -> ProjectList:
         """List projects."""
-        found = await self._library.projects(None if status == "all" else status)
+        found = await self._library.list_projects(None if status == "all" else status)
         accesses = await self._accesses()
-        return ProjectList([ProjectView.of(each, access=accesses.get(each.id)) for each in found])
+        return ProjectList(
+            [ProjectView.from_project(each, access=accesses.get(each.id)) for each in found]
+        )
 
     @tool(Effect.WRITES)
     async def create_project(
         self,
-        call: Call,
+        call: ToolCall,
         name: Annotated[str, Field("Unique, slug-like.")],
         description: Annotated[str, Field("Free text.", max_length=10_000)] = "",
     ) -> ProjectView:
         """Create a project and make it the active one."""
         project = await self._library.create(name, description)
-        return ProjectView.of(project, _selected(call, name))
+        return ProjectView.from_project(project, _select_project(call, name))
 
-    @tool(Effect.SELECTS)
-    async def switch_project(self, call: Call, name: ProjectName) -> ProjectView:
+    @tool(Effect.SESSION_ONLY)
+    async def switch_project(self, call: ToolCall, name: ProjectName) -> ProjectView:
         """Make a project the active one for this session."""
         project, _ = await self._library.open(name)
-        return ProjectView.of(project, _selected(call, name))
+        return ProjectView.from_project(project, _select_project(call, name))
 
     @tool()
-    async def get_current_project(self, call: Call) -> CurrentProject:
+    async def get_current_project(self, call: ToolCall) -> CurrentProject:
         """Show the active project."""
-        project = await self._choice.current(call)
+        project = await self._choice.find_active(call)
         if project is None:
-            pending = self._choice.pending(call)
-            return CurrentProject(message=PENDING.format(name=pending) if pending else NO_PROJECT)
+            pending = self._choice.find_pending_name(call)
+            return CurrentProject(
+                message=PENDING_MESSAGE.format(name=pending) if pending else NO_PROJECT_MESSAGE
+            )
         return CurrentProject(
             project.id,
             project.name,
             project.description,
             project.status,
-            iso(project.created_at),
-            iso(project.updated_at),
+            format_iso(project.created_at),
+            format_iso(project.updated_at),
             project.is_off or None,
         )
 
     @tool(Effect.DESTROYS)
-    async def archive_project(self, call: Call, name: ProjectName) -> ProjectView:
+    async def archive_project(self, call: ToolCall, name: ProjectName) -> ProjectView:
         """Put a project away; restore_project brings it back."""
         project = await self._library.archive(name)
-        _deselected(call, name)
-        return ProjectView.of(project)
+        _deselect_project(call, name)
+        return ProjectView.from_project(project)
 
-    @tool(Effect.ERASES)
-    async def delete_project(self, call: Call, name: ProjectName) -> Deleted:
+    @tool(Effect.PERMANENT)
+    async def delete_project(self, call: ToolCall, name: ProjectName) -> DeletionResult:
         """Delete a project and all its data for good."""
         await self._library.delete(name)
-        _deselected(call, name)
-        return Deleted(1, f'Project "{name}" permanently deleted.')
+        _deselect_project(call, name)
+        return DeletionResult(1, f'Project "{name}" permanently deleted.')
 
     @tool(Effect.WRITES)
     async def restore_project(self, name: ProjectName) -> ProjectView:
         """Bring an archived project back, without switching to it."""
-        return ProjectView.of(await self._library.restore(name))
+        return ProjectView.from_project(await self._library.restore(name))
 
 
-class GraphTools(Family):
+class GraphTools(ToolFamily):
     """Entities, observations and relations of one project."""
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
@@ -134,12 +138,12 @@ class GraphTools(Family):
     @tool(Effect.REPEATABLE)
     async def create_entities(
         self,
-        call: Call,
+        call: ToolCall,
         entities: Annotated[list[NewEntity], Field("To create.", max_items=BATCH_LIMIT)],
-        project: InProject | None = None,
+        project: OptionalProject | None = None,
     ) -> CreatedEntities:
         """Create entities. One that exists (same name and type) gets the new observations."""
-        graph = self._graph(call, project)
+        graph = self._build_graph(call, project)
         made = await graph.create_entities(entities)
         return CreatedEntities(
             [
@@ -148,146 +152,155 @@ class GraphTools(Family):
                     entry.record.name or "",
                     entry.record.type or "",
                     entry.is_new,
-                    [ObservationView.of(observation) for observation in entry.observations],
-                    iso(entry.record.created_at),
-                    iso(entry.record.updated_at),
+                    [
+                        ObservationView.from_record(observation)
+                        for observation in entry.observations
+                    ],
+                    format_iso(entry.record.created_at),
+                    format_iso(entry.record.updated_at),
                 )
                 for entry in made
             ],
-            masking_warnings(graph.masking.kinds) or None,
+            build_masking_warnings(graph.masking.kinds) or None,
         )
 
     @tool(Effect.REPEATABLE)
     async def add_observations(
         self,
-        call: Call,
+        call: ToolCall,
         observations: Annotated[list[NewObservations], Field("By entity.", max_items=BATCH_LIMIT)],
-        project: InProject | None = None,
+        project: OptionalProject | None = None,
     ) -> AddedObservations:
         """Add facts to existing entities; known ones are skipped."""
-        graph = self._graph(call, project)
+        graph = self._build_graph(call, project)
         made = await graph.add_observations(observations)
-        added = [ObservationView.of(record) for entry in made for record in entry.observations]
+        added = [
+            ObservationView.from_record(record) for entry in made for record in entry.observations
+        ]
         given = sum(len(item.contents) for item in observations)
         return AddedObservations(
-            added, given - len(added), masking_warnings(graph.masking.kinds) or None
+            added, given - len(added), build_masking_warnings(graph.masking.kinds) or None
         )
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
         self,
-        call: Call,
+        call: ToolCall,
         relations: Annotated[list[RelationSpec], Field("To create.", max_items=BATCH_LIMIT)],
-        project: InProject | None = None,
+        project: OptionalProject | None = None,
     ) -> CreatedRelations:
         """Create directed relations between existing entities."""
-        graph = self._graph(call, project)
+        graph = self._build_graph(call, project)
         links, names = await graph.create_relations(relations)
-        new = [RelationView.of(link, names) for link in links]
+        new = [RelationView.from_link(link, names) for link in links]
         existed = len(relations) - len(new)
-        return CreatedRelations(new, existed, masking_warnings(graph.masking.kinds) or None)
+        return CreatedRelations(new, existed, build_masking_warnings(graph.masking.kinds) or None)
 
     @tool()
     async def search_nodes(
         self,
-        call: Call,
+        call: ToolCall,
         query: Annotated[
             str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)
         ],
         limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
         cursor: Cursor | None = None,
-        project: InProject | None = None,
-    ) -> Annotated[Result, FoundNodes]:
+        project: OptionalProject | None = None,
+    ) -> Annotated[ToolResult, FoundNodes]:
         """Find entities by name, type or observation, best first."""
-        store = await self._choice.to_read(call, project)
-        found = await page_by_tiers([Place(store)], query, SEARCH, limit, cursor)
+        store = await self._choice.open_to_read(call, project)
+        found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, limit, cursor)
         ids = [match.id for _, match in found.matches]
-        answer: JSON = {"entities": await with_relations(store, ids)}
+        answer: JSON = {"entities": await read_entity_views(store, ids)}
         if found.tier is not None:
             answer["matched"] = found.tier
         if found.next_cursor is not None:
             answer["next_cursor"] = found.next_cursor
-        return Result(answer)
+        return ToolResult(answer)
 
     @tool()
     async def open_nodes(
         self,
-        call: Call,
+        call: ToolCall,
         names: Annotated[
             list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)
         ],
-        project: InProject | None = None,
-    ) -> Annotated[Result, OpenedNodes]:
+        project: OptionalProject | None = None,
+    ) -> Annotated[ToolResult, OpenedNodes]:
         """Get entities by exact name, with observations and relations."""
-        store = await self._choice.to_read(call, project)
-        found = await candidates(store, list(dict.fromkeys(names)))
+        store = await self._choice.open_to_read(call, project)
+        found = await find_candidates(store, list(dict.fromkeys(names)))
         ids = dict.fromkeys(record.id for meant in found.values() for record in meant)
-        return Result({"entities": await with_relations(store, list(ids))})
+        return ToolResult({"entities": await read_entity_views(store, list(ids))})
 
     @tool()
     async def read_graph(
         self,
-        call: Call,
+        call: ToolCall,
         limit: Annotated[int, Field("Entities a page.", ge=1, le=PAGE_LIMIT)] = 200,
         cursor: Cursor | None = None,
-        project: InProject | None = None,
-    ) -> Annotated[Result, GraphPage]:
+        project: OptionalProject | None = None,
+    ) -> Annotated[ToolResult, GraphPage]:
         """Read the whole graph, page by page. Large: prefer search_nodes."""
-        store = await self._choice.to_read(call, project)
-        return Result(await graph_page(store, limit, cursor))
+        store = await self._choice.open_to_read(call, project)
+        return ToolResult(await read_graph_page(store, limit, cursor))
 
     @tool(Effect.DESTROYS)
     async def delete_entities(
         self,
-        call: Call,
+        call: ToolCall,
         names: Annotated[
             list[EntityRef],
             Field("Names, `name (type)` or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT),
         ],
-        project: InProject | None = None,
-    ) -> Deleted:
+        project: OptionalProject | None = None,
+    ) -> DeletionResult:
         """Delete entities with their observations and relations."""
-        return _deleted(await self._graph(call, project).delete_entities(names), "entities")
+        return _build_deletion_result(
+            await self._build_graph(call, project).delete_entities(names), "entities"
+        )
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
         self,
-        call: Call,
+        call: ToolCall,
         deletions: Annotated[list[ObservationDeletion], Field("By entity.", max_items=BATCH_LIMIT)],
-        project: InProject | None = None,
-    ) -> Deleted:
+        project: OptionalProject | None = None,
+    ) -> DeletionResult:
         """Delete observations by their exact text."""
-        count = await self._graph(call, project).delete_observations(deletions)
-        return _deleted(count, "observations")
+        count = await self._build_graph(call, project).delete_observations(deletions)
+        return _build_deletion_result(count, "observations")
 
     @tool(Effect.DESTROYS)
     async def delete_relations(
         self,
-        call: Call,
+        call: ToolCall,
         relations: Annotated[list[RelationSpec], Field("To delete.", max_items=BATCH_LIMIT)],
-        project: InProject | None = None,
-    ) -> Deleted:
+        project: OptionalProject | None = None,
+    ) -> DeletionResult:
         """Delete relations."""
-        return _deleted(await self._graph(call, project).delete_relations(relations), "relations")
+        return _build_deletion_result(
+            await self._build_graph(call, project).delete_relations(relations), "relations"
+        )
 
-    def _graph(self, call: Call, project: str | None) -> Graph:
+    def _build_graph(self, call: ToolCall, project: str | None) -> Graph:
         async def open_store() -> RecordStore:
-            return await self._choice.to_write(call, project)
+            return await self._choice.open_to_write(call, project)
 
-        return Graph(open_store, call, self._clock, ByNameAndType(), mask=self._mask)
+        return Graph(open_store, call, self._clock, NameAndTypeIdentity(), mask=self._mask)
 
 
-def _selected(call: Call, name: str) -> str | None:
+def _select_project(call: ToolCall, name: str) -> str | None:
     if call.session.stateful:
         call.session.project = name
         return None
     return f'This connection keeps no state: pass project="{name}" with each call.'
 
 
-def _deselected(call: Call, name: str) -> None:
+def _deselect_project(call: ToolCall, name: str) -> None:
     if call.session.project == name:
         call.session.project = None
 
 
-def _deleted(count: int, things: str) -> Deleted:
-    return Deleted(count, f"Deleted {count} {things}.")
+def _build_deletion_result(count: int, things: str) -> DeletionResult:
+    return DeletionResult(count, f"Deleted {count} {things}.")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from everkept.values import Value
 
 # The canonical name, and what else it goes by in fences and filters.
-_NAMES = """
+_LANGUAGE_NAMES = """
     assembly: asm nasm s x86asm
     batch: bat cmd dos
     c: h
@@ -92,17 +92,17 @@ _NAMES = """
 """
 
 
-def _canonical() -> dict[str, str]:
+def _parse_language_names() -> dict[str, str]:
     """Each name that a language goes by, with the one that is kept."""
-    lines = (line.partition(":") for line in _NAMES.split("\n") if line.strip())
+    lines = (line.partition(":") for line in _LANGUAGE_NAMES.split("\n") if line.strip())
     named = ((name.strip(), others.split()) for name, _, others in lines)
     return {each: name for name, others in named for each in (name, *others)}
 
 
-_CANONICAL = _canonical()
+_CANONICAL_NAMES = _parse_language_names()
 
 # Files that are known by their whole name, or by how it begins.
-_FILES = {
+_FILE_LANGUAGES = {
     "dockerfile": "dockerfile",
     "containerfile": "dockerfile",
     "makefile": "makefile",
@@ -132,85 +132,87 @@ _FILES = {
     ".babelrc": "json",
 }
 # Names that are no endings of files: what is `x.docker` or `x.node` is something else.
-_NO_ENDINGS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
+_NOT_EXTENSIONS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
 
 _ATTRIBUTE = re.compile(
     r"""\b(?:title|file|filename|path|name|src)\s*[=:]\s*(?:"([^"]+)"|'([^']+)'|([^"'\s}]+))""",
     re.I,
 )
 _WORD = re.compile(r"[a-z][a-z0-9+#._-]{0,29}", re.I)
-_CITED = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
-_ENDING = re.compile(r"[^\s./\\]\.([a-z0-9+]{1,12})$", re.I)
-LONGEST_TAG = 500  # characters; what is longer is no info string
+_CITED_FILE = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
+_EXTENSION = re.compile(r"[^\s./\\]\.([a-z0-9+]{1,12})$", re.I)
+MAX_TAG_CHARACTERS = 500  # characters; what is longer is no info string
 
 
-def language_of(tag: str | None, file: str | None) -> str | None:
+def detect_language(tag: str | None, file: str | None) -> str | None:
     """What a fence says, else what the file's name tells; a word that nobody knows as it is."""
-    word = _first_word(tag or "")
-    if (known := _CANONICAL.get(word)) is not None:
+    word = _get_first_word(tag or "")
+    if (known := _CANONICAL_NAMES.get(word)) is not None:
         return known
-    named = file or (file_in(tag) if tag else None)
-    if named is not None and (told := _of_file(named)) is not None:
+    named = file or (find_tag_file(tag) if tag else None)
+    if named is not None and (told := _find_file_language(named)) is not None:
         return told
     is_file = named is not None and not file
     return word if word and not is_file and _WORD.fullmatch(word) else None
 
 
-def file_in(tag: str) -> str | None:
+def find_tag_file(tag: str) -> str | None:
     """The file that an info string names, as in `python:src/x.py` or `ts title="a.ts"`."""
-    info = tag.strip()[:LONGEST_TAG]
-    if cited := _CITED.fullmatch(info):
+    info = tag.strip()[:MAX_TAG_CHARACTERS]
+    if cited := _CITED_FILE.fullmatch(info):
         return cited[1].strip() or None
     if attribute := _ATTRIBUTE.search(info):
         return attribute[1] or attribute[2] or attribute[3]
     language, colon, rest = info.partition(":")
     said = rest.strip("{} ").split()
-    if colon and said and "//" not in said[0] and _first_word(language) in _CANONICAL:
+    if colon and said and "//" not in said[0] and _get_first_word(language) in _CANONICAL_NAMES:
         return said[0]
     words = [word.strip("{}()[],;\"'`") for word in info.split()]
     return next((word for word in words if _is_file(word)), None)
 
 
-def named_language(text: str) -> str:
+def normalize_language(text: str) -> str:
     """What a person means who asks for a language."""
     word = text.strip().lstrip(".").casefold()
     joined = re.sub(r"[\s_]+", "-", word)
     return (
-        _CANONICAL.get(word)
-        or _CANONICAL.get(joined)
-        or _CANONICAL.get(joined.replace("-", ""), word)
+        _CANONICAL_NAMES.get(word)
+        or _CANONICAL_NAMES.get(joined)
+        or _CANONICAL_NAMES.get(joined.replace("-", ""), word)
     )
 
 
-def _first_word(tag: str) -> str:
+def _get_first_word(tag: str) -> str:
     """The name of the language in an info string, in small letters."""
-    info = tag.strip()[:LONGEST_TAG].casefold()
+    info = tag.strip()[:MAX_TAG_CHARACTERS].casefold()
     if info.startswith("{"):  # {.python .numberLines}
         info = info.lstrip("{. ")
     first = re.split(r"[\s,;{}()\[\]]", info, maxsplit=1)[0]
     word, colon, _ = first.partition(":")
     language = word.removeprefix("language-").removeprefix("lang-").removeprefix(".")
-    return "" if colon and language not in _CANONICAL else language
+    return "" if colon and language not in _CANONICAL_NAMES else language
 
 
-def _of_file(file: str) -> str | None:
+def _find_file_language(file: str) -> str | None:
     name = re.split(r"[/\\]", file.strip())[-1].casefold()
-    if name in _FILES:
-        return _FILES[name]
+    if name in _FILE_LANGUAGES:
+        return _FILE_LANGUAGES[name]
     stem = name.split(".")[0]
     if stem in ("dockerfile", "containerfile", "makefile"):
-        return _FILES[stem]
+        return _FILE_LANGUAGES[stem]
     if name.startswith(".env."):
         return "dotenv"
     ending = name.rpartition(".")[2] if "." in name else ""
-    return None if ending in _NO_ENDINGS else _CANONICAL.get(ending)
+    return None if ending in _NOT_EXTENSIONS else _CANONICAL_NAMES.get(ending)
 
 
 def _is_file(word: str) -> bool:
     if "://" in word or word.startswith(("-", "=", "{")):
         return False
-    ending = _ENDING.search(word)
-    return bool(ending or re.search(r"[\w.-]/[\w.-]", word)) and _of_file(word) is not None
+    ending = _EXTENSION.search(word)
+    return (
+        bool(ending or re.search(r"[\w.-]/[\w.-]", word)) and _find_file_language(word) is not None
+    )
 
 
 class Grammar(Value):
@@ -224,7 +226,7 @@ class Grammar(Value):
     around: tuple[str, str] | None = None
 
 
-_PYTHON = """
+_PYTHON_QUERY = """
 (class_definition name: (identifier) @name) @class
 (class_definition superclasses: (argument_list [(identifier) (attribute)] @base))
 (class_definition superclasses: (argument_list (subscript value: (_) @base)))
@@ -243,7 +245,7 @@ _PYTHON = """
 (import_from_statement name: (aliased_import name: (_) @imported alias: (_) @alias))
 """
 
-_SCRIPT = """
+_SCRIPT_QUERY = """
 (class_declaration name: (_) @name) @class
 (class name: (_) @name) @class
 (variable_declarator name: (identifier) @name value: (class)) @class
@@ -278,18 +280,18 @@ _SCRIPT = """
 (call_expression function: (identifier) @requires arguments: (arguments (string) @required))
 """
 
-_JSX = """
+_JSX_QUERY = """
 (jsx_opening_element name: (identifier) @component)
 (jsx_self_closing_element name: (identifier) @component)
 """
 
-_JAVASCRIPT = """
+_JAVASCRIPT_QUERY = """
 (class_heritage [(identifier) (member_expression)] @base)
 (field_definition property: (property_identifier) @name
     value: [(arrow_function) (function_expression)]) @function
 """
 
-_TYPESCRIPT = """
+_TYPESCRIPT_QUERY = """
 (abstract_class_declaration name: (_) @name) @class
 (extends_clause value: [(identifier) (member_expression)] @base)
 (implements_clause (_) @base)
@@ -305,7 +307,7 @@ _TYPESCRIPT = """
 (internal_module name: (_) @name) @module
 """
 
-_GO = """
+_GO_QUERY = """
 (function_declaration name: (identifier) @name) @function
 (method_declaration
     receiver: (parameter_list (parameter_declaration
@@ -334,7 +336,7 @@ _GO = """
 (import_spec name: (_) @alias path: (_) @import)
 """
 
-_RUST = """
+_RUST_QUERY = """
 (function_item name: (identifier) @name) @function
 (function_signature_item name: (identifier) @name) @function
 (macro_definition name: (identifier) @name) @function
@@ -364,7 +366,7 @@ _RUST = """
 (extern_crate_declaration name: (identifier) @import)
 """
 
-_JAVA = """
+_JAVA_QUERY = """
 (class_declaration name: (identifier) @name) @class
 (record_declaration name: (identifier) @name) @class
 (enum_declaration name: (identifier) @name) @class
@@ -386,7 +388,7 @@ _JAVA = """
 (import_declaration [(scoped_identifier) (identifier)] @imported)
 """
 
-_CPP = """
+_CPP_QUERY = """
 (class_specifier name: (_) @name body: (_)) @class
 (struct_specifier name: (_) @name body: (_)) @class
 (union_specifier name: (_) @name body: (_)) @class
@@ -430,7 +432,7 @@ _CPP = """
 (using_declaration (qualified_identifier) @imported)
 """
 
-_C_SHARP = """
+_C_SHARP_QUERY = """
 (class_declaration name: (identifier) @name) @class
 (record_declaration name: (identifier) @name) @class
 (struct_declaration name: (identifier) @name) @class
@@ -457,76 +459,78 @@ _C_SHARP = """
 """
 
 
-def _python() -> object:
+def _load_python() -> object:
     import tree_sitter_python
 
     return tree_sitter_python.language()
 
 
-def _javascript() -> object:
+def _load_javascript() -> object:
     import tree_sitter_javascript
 
     return tree_sitter_javascript.language()
 
 
-def _typescript() -> object:
+def _load_typescript() -> object:
     import tree_sitter_typescript
 
     return tree_sitter_typescript.language_typescript()
 
 
-def _tsx() -> object:
+def _load_tsx() -> object:
     import tree_sitter_typescript
 
     return tree_sitter_typescript.language_tsx()
 
 
-def _go() -> object:
+def _load_go() -> object:
     import tree_sitter_go
 
     return tree_sitter_go.language()
 
 
-def _rust() -> object:
+def _load_rust() -> object:
     import tree_sitter_rust
 
     return tree_sitter_rust.language()
 
 
-def _java() -> object:
+def _load_java() -> object:
     import tree_sitter_java
 
     return tree_sitter_java.language()
 
 
-def _cpp() -> object:
+def _load_cpp() -> object:
     import tree_sitter_cpp
 
     return tree_sitter_cpp.language()
 
 
-def _c_sharp() -> object:
+def _load_c_sharp() -> object:
     import tree_sitter_c_sharp
 
     return tree_sitter_c_sharp.language()
 
 
-_IN_CLASS = ("class Fragment {\n", "\n}")
+_CLASS_WRAPPER = ("class Fragment {\n", "\n}")
 
-_C_FAMILY = (Grammar(_cpp, _CPP),)
+_CPP_GRAMMARS = (Grammar(_load_cpp, _CPP_QUERY),)
 
 # By language; where the first does not understand a text, another one may.
 GRAMMARS: dict[str, tuple[Grammar, ...]] = {
-    "python": (Grammar(_python, _PYTHON),),
-    "javascript": (Grammar(_javascript, _SCRIPT + _JSX + _JAVASCRIPT, _IN_CLASS),),
-    "typescript": (
-        Grammar(_typescript, _SCRIPT + _TYPESCRIPT, _IN_CLASS),
-        Grammar(_tsx, _SCRIPT + _JSX + _TYPESCRIPT),
+    "python": (Grammar(_load_python, _PYTHON_QUERY),),
+    "javascript": (
+        Grammar(_load_javascript, _SCRIPT_QUERY + _JSX_QUERY + _JAVASCRIPT_QUERY, _CLASS_WRAPPER),
     ),
-    "go": (Grammar(_go, _GO),),
-    "rust": (Grammar(_rust, _RUST),),
-    "java": (Grammar(_java, _JAVA, _IN_CLASS),),
-    "c": _C_FAMILY,
-    "cpp": _C_FAMILY,
-    "csharp": (Grammar(_c_sharp, _C_SHARP, _IN_CLASS),),
+    "typescript": (
+        Grammar(_load_typescript, _SCRIPT_QUERY + _TYPESCRIPT_QUERY, _CLASS_WRAPPER),
+        Grammar(_load_tsx, _SCRIPT_QUERY + _JSX_QUERY + _TYPESCRIPT_QUERY),
+    ),
+    "go": (Grammar(_load_go, _GO_QUERY),),
+    "rust": (Grammar(_load_rust, _RUST_QUERY),),
+    "java": (Grammar(_load_java, _JAVA_QUERY, _CLASS_WRAPPER),),
+    "c": _CPP_GRAMMARS,
+    "cpp": _CPP_GRAMMARS,
+    "csharp": (Grammar(_load_c_sharp, _C_SHARP_QUERY, _CLASS_WRAPPER),),
 }

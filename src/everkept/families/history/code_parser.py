@@ -7,69 +7,75 @@ from functools import cache
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from everkept.families.history.code_languages import GRAMMARS, Grammar, language_of
+from everkept.families.history.code_languages import GRAMMARS, Grammar, detect_language
 from everkept.values import Value
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Point, Query
 
-LONGEST_LINE = 2_000  # characters; a longer one is packed code or data, and its names say nothing
+MAX_LINE_CHARACTERS = (
+    2_000  # characters; a longer one is packed code or data, and its names say nothing
+)
 
-PORTION = 1_000  # characters that are looked at together
-FEWEST_WORDS = 0.15  # the part of a portion that letters and digits take; in code it is half
-DEEPEST = 100  # brackets inside brackets that are closed
+PORTION_CHARACTERS = 1_000  # characters that are looked at together
+MIN_WORD_SHARE = 0.15  # the part of a portion that letters and digits take; in code it is half
+MAX_BRACKET_DEPTH = 100  # brackets inside brackets that are closed
 
 # Where a patch says which file comes: git's, and that of editing tools.
-_FILE = re.compile(r"(?:\+\+\+ (?:b/)?|\*\*\* (?:Add|Update) File: )([^\t\n]+)")
-_HEADER = re.compile(
+_PATCH_FILE = re.compile(r"(?:\+\+\+ (?:b/)?|\*\*\* (?:Add|Update) File: )([^\t\n]+)")
+_PATCH_HEADER = re.compile(
     r"diff --git |index [0-9a-f]{4,}|--- |\+\+\+ |@@|\*\*\* |\\ No newline"
     r"|(?:new|deleted) file mode|(?:old|new) mode|similarity index|rename (?:from|to) "
 )
-_IS_PATCH = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
+_PATCH_START = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
-_HAS_PROMPTS = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
-_INSIDE = frozenset(("", " ", "\t", ")", "]", "}"))  # how a line begins that goes on with another
-_NO_WORD = re.compile(r"[\W_]+")
+_PROMPT_START = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
+_CONTINUATION_STARTS = frozenset(
+    ("", " ", "\t", ")", "]", "}")
+)  # how a line begins that goes on with another
+_NON_WORD = re.compile(r"[\W_]+")
 # "..." for what is left out, alone or with a word about it.
 _GAP = re.compile(r"^([ \t]*)(?:\.\.\.|…)(?:[ \t].*)?$", re.M)
 
 
-class Fragment(Value):
+class CodeFragment(Value):
     """Text in one language, as far as is known."""
 
     text: str
     language: str | None
 
 
-def fragments(text: str, language: str | None) -> Iterator[Fragment]:
+def split_fragments(text: str, language: str | None) -> Iterator[CodeFragment]:
     """What a text shows: of a patch each file as it is afterwards, else the whole."""
     readable = text.replace("\0", " ")
-    short = "\n".join(line for line in readable.split("\n") if len(line) <= LONGEST_LINE)
-    wordy = [each.text for each in pieces(short, PORTION) if _has_words(each.text)]
+    short = "\n".join(line for line in readable.split("\n") if len(line) <= MAX_LINE_CHARACTERS)
+    wordy = [each.text for each in split_pieces(short, PORTION_CHARACTERS) if _has_words(each.text)]
     lines = "\n".join(wordy).split("\n")
-    parts = _patched(lines, language) if _is_patch(text, lines, language) else [(lines, language)]
+    parts = (
+        _apply_patch(lines, language) if _is_patch(text, lines, language) else [(lines, language)]
+    )
     for shown, spoken in parts:
         if shown:
-            yield Fragment(_mended("\n".join(shown), spoken), spoken)
+            yield CodeFragment(_fix_gaps("\n".join(shown), spoken), spoken)
 
 
-class Piece(Value):
+class FragmentPiece(Value):
     """A part of a fragment. One that is continued begins inside of what the last one began."""
 
     text: str
     is_continued: bool = False
 
 
-def pieces(text: str, size: int) -> Iterator[Piece]:
+def split_pieces(text: str, size: int) -> Iterator[FragmentPiece]:
     """Whole lines, no more than that many characters, cut between definitions where it can be."""
     lines: list[str] = []
     length = outermost = 0
     is_continued = False
     for line in text.split("\n"):
-        begins = line[:1] not in _INSIDE
+        begins = line[:1] not in _CONTINUATION_STARTS
         while lines and (length + len(line) > size or (is_continued and begins)):
             cut = outermost or len(lines)
-            yield Piece("\n".join(lines[:cut]), is_continued)
+            yield FragmentPiece("\n".join(lines[:cut]), is_continued)
             lines = lines[cut:]
             length = sum(len(each) + 1 for each in lines)
             outermost, is_continued = 0, not lines
@@ -78,43 +84,43 @@ def pieces(text: str, size: int) -> Iterator[Piece]:
             is_continued = is_continued and bool(lines)
         lines.append(line)
         length += len(line) + 1
-    yield Piece("\n".join(lines), is_continued)
+    yield FragmentPiece("\n".join(lines), is_continued)
 
 
 def _has_words(portion: str) -> bool:
     """Drawings and broken data have none, and a parser takes for ever over them."""
     dense = "".join(portion.split())
-    if len(dense) < PORTION // 4:
+    if len(dense) < PORTION_CHARACTERS // 4:
         return True
-    return len(_NO_WORD.sub("", dense)) > FEWEST_WORDS * len(dense)
+    return len(_NON_WORD.sub("", dense)) > MIN_WORD_SHARE * len(dense)
 
 
 def _is_patch(text: str, lines: list[str], language: str | None) -> bool:
-    if language == "diff" or _IS_PATCH.search(text):
+    if language == "diff" or _PATCH_START.search(text):
         return True
     signs = {line[0] for line in lines if line.strip()}
     return signs <= {"+", "-", " "} and "+" in signs
 
 
-def _patched(lines: list[str], language: str | None) -> Iterator[tuple[list[str], str | None]]:
+def _apply_patch(lines: list[str], language: str | None) -> Iterator[tuple[list[str], str | None]]:
     spoken = None if language == "diff" else language
     shown: list[str] = []
     for line in lines:
-        if named := _FILE.match(line):
+        if named := _PATCH_FILE.match(line):
             yield shown, spoken
             shown = []
-            spoken = language_of(None, named[1].strip()) or spoken
-        elif _HEADER.match(line):
+            spoken = detect_language(None, named[1].strip()) or spoken
+        elif _PATCH_HEADER.match(line):
             shown.append("")
         elif not line.startswith("-"):
             shown.append(line[1:] if line.startswith(("+", " ")) else line)
     yield shown, spoken
 
 
-def _mended(text: str, language: str | None) -> str:
+def _fix_gaps(text: str, language: str | None) -> str:
     if language != "python":
         return _GAP.sub(r"\1", text)
-    if _HAS_PROMPTS.search(text):
+    if _PROMPT_START.search(text):
         typed = (line for line in text.split("\n") if _PROMPT.match(line))
         return "\n".join(_PROMPT.sub("", line, count=1) for line in typed)
     return _GAP.sub(r"\1...", text)
@@ -128,7 +134,7 @@ _BRACKETS = re.compile(
 )
 
 
-def missing_end(text: str) -> str:
+def find_missing_brackets(text: str) -> str:
     """The brackets that close what a text that breaks off has left open."""
     opened: list[str] = []
     for piece in _BRACKETS.findall(text):
@@ -136,24 +142,24 @@ def missing_end(text: str) -> str:
             opened.append(_CLOSING[piece])
         elif opened and piece == opened[-1]:
             opened.pop()
-    return "".join(reversed(opened[-DEEPEST:]))
+    return "".join(reversed(opened[-MAX_BRACKET_DEPTH:]))
 
 
-LONGEST_NAME = 2_000  # bytes of a capture
+MAX_CAPTURE_BYTES = 2_000  # bytes of a capture
 # To recover from errors a parser takes the square of their number, in time and in memory, and
 # nothing stops it but a text that ends. So it gets pieces of this many characters, whose square is
 # small, and no more of one than there is time for.
-LONGEST_PIECE = 10_000
-PATIENCE = 0.2  # seconds of this thread; a piece of real code takes a hundredth of them
-MOST_ERRORS = 400  # of a piece that is worth a second look
-READ_AT_ONCE = 256  # bytes
-MOST_AT_ONCE = 10_000  # matches in progress
+MAX_PIECE_CHARACTERS = 10_000
+PARSE_SECONDS = 0.2  # seconds of this thread; a piece of real code takes a hundredth of them
+MAX_ERRORS = 400  # of a piece that is worth a second look
+READ_BYTES = 256  # bytes
+MAX_ACTIVE_MATCHES = 10_000  # matches in progress
 
-_ERRORS = "\n(ERROR) @error\n(MISSING) @missing\n"
-_COSTS = {"error": 2, "missing": 1}  # a bracket too few is the lesser evil
+_ERROR_QUERY = "\n(ERROR) @error\n(MISSING) @missing\n"
+_ERROR_COSTS = {"error": 2, "missing": 1}  # a bracket too few is the lesser evil
 
 
-class Span(Value):
+class CapturedSpan(Value):
     """A captured piece of the text."""
 
     text: str
@@ -161,34 +167,34 @@ class Span(Value):
     end: int
 
 
-class Parsed(Value):
+class ParsedCode(Value):
     """The matches of the query, each a span by its capture's name.
 
     `is_wrapped` where a class had to be written around the text for it to be understood. `end` is
     that of the text itself, before what was added for it to be complete.
     """
 
-    found: list[Mapping[str, Span]]
+    found: list[Mapping[str, CapturedSpan]]
     errors: int = 0
     is_wrapped: bool = False
     end: int = 0
 
 
-def parsed(text: str, language: str | None) -> Parsed:
+def parse_code(text: str, language: str | None) -> ParsedCode:
     """As the grammar reads it that understands it best; nothing where there is none."""
-    best: Parsed | None = None
-    until = thread_time() + PATIENCE
-    for way in _ways(text, GRAMMARS.get(language or "", ())):
-        reading = _read(way, until)
+    best: ParsedCode | None = None
+    until = thread_time() + PARSE_SECONDS
+    for way in _iter_attempts(text, GRAMMARS.get(language or "", ())):
+        reading = _parse_attempt(way, until)
         if reading is not None and (best is None or reading.errors < best.errors):
             best = reading
-        is_worth_more = best is None or 0 < best.errors <= MOST_ERRORS
+        is_worth_more = best is None or 0 < best.errors <= MAX_ERRORS
         if not is_worth_more or thread_time() > until:
             break
-    return best or Parsed([])
+    return best or ParsedCode([])
 
 
-class _Way(Value):
+class _ParseAttempt(Value):
     """How a text may be read, with what has to stand around it."""
 
     grammar: Grammar
@@ -197,32 +203,32 @@ class _Way(Value):
     after: str = ""
 
 
-def _ways(text: str, grammars: tuple[Grammar, ...]) -> Iterator[_Way]:
+def _iter_attempts(text: str, grammars: tuple[Grammar, ...]) -> Iterator[_ParseAttempt]:
     for grammar in grammars:
-        yield _Way(grammar, text)
-    end = missing_end(text)
+        yield _ParseAttempt(grammar, text)
+    end = find_missing_brackets(text)
     for grammar in grammars:
         if end:
-            yield _Way(grammar, text, after=f"\n{end}")
+            yield _ParseAttempt(grammar, text, after=f"\n{end}")
     for grammar in grammars:
         if grammar.around:
             before, after = grammar.around
-            yield _Way(grammar, text, before, f"\n{end}{after}")
+            yield _ParseAttempt(grammar, text, before, f"\n{end}{after}")
 
 
-def _read(way: _Way, until: float) -> Parsed | None:
-    loaded = _loaded(way.grammar)
+def _parse_attempt(way: _ParseAttempt, until: float) -> ParsedCode | None:
+    loaded = _load_grammar(way.grammar)
     if loaded is None:
         return None
     source = f"{way.before}{way.text}{way.after}".encode("utf-8", "replace")
-    matches = _matches(_root(source, loaded.language, until), loaded.query)
-    found = [_spans(nodes, source) for nodes in matches if not nodes.keys() & _COSTS]
-    errors = sum(_COSTS.get(name, 0) for nodes in matches for name in nodes)
+    matches = _find_matches(_parse_tree(source, loaded.language, until), loaded.query)
+    found = [_build_spans(nodes, source) for nodes in matches if not nodes.keys() & _ERROR_COSTS]
+    errors = sum(_ERROR_COSTS.get(name, 0) for nodes in matches for name in nodes)
     end = len(f"{way.before}{way.text.rstrip()}".encode("utf-8", "replace"))
-    return Parsed(found, errors, bool(way.before), end)
+    return ParsedCode(found, errors, bool(way.before), end)
 
 
-def _root(source: bytes, language: "Language", until: float) -> "Node":
+def _parse_tree(source: bytes, language: "Language", until: float) -> "Node":
     """The tree of as much of the text as there is time for."""
     from tree_sitter import Parser
 
@@ -232,13 +238,13 @@ def _root(source: bytes, language: "Language", until: float) -> "Node":
         nonlocal end
         # What was given once is given again, so that the text seems to end there.
         if thread_time() <= until:
-            end = max(end, offset + READ_AT_ONCE)
-        return _WINDOWS.showing(source[offset : min(offset + READ_AT_ONCE, end)])
+            end = max(end, offset + READ_BYTES)
+        return _BUFFERS.fill(source[offset : min(offset + READ_BYTES, end)])
 
     return Parser(language).parse(read).root_node
 
 
-class _Windows(threading.local):
+class _ParserBuffers(threading.local):
     """Where the parser sees a piece of text until it asks for the next one.
 
     The binding never lets go of what it is given, so it gets the same few arrays again and again.
@@ -247,43 +253,43 @@ class _Windows(threading.local):
     def __init__(self) -> None:
         self._by_length: dict[int, bytearray] = {}
 
-    def showing(self, piece: bytes) -> bytearray:
+    def fill(self, piece: bytes) -> bytearray:
         window = self._by_length.setdefault(len(piece), bytearray(len(piece)))
         window[:] = piece
         return window
 
 
-_WINDOWS = _Windows()
+_BUFFERS = _ParserBuffers()
 
 
-def _matches(root: "Node", query: "Query") -> "list[dict[str, list[Node]]]":
+def _find_matches(root: "Node", query: "Query") -> "list[dict[str, list[Node]]]":
     from tree_sitter import QueryCursor
 
-    return [nodes for _, nodes in QueryCursor(query, match_limit=MOST_AT_ONCE).matches(root)]
+    return [nodes for _, nodes in QueryCursor(query, match_limit=MAX_ACTIVE_MATCHES).matches(root)]
 
 
-def _spans(nodes: Mapping[str, "list[Node]"], source: bytes) -> Mapping[str, Span]:
-    return {name: _span(captured[0], source) for name, captured in nodes.items()}
+def _build_spans(nodes: Mapping[str, "list[Node]"], source: bytes) -> Mapping[str, CapturedSpan]:
+    return {name: _build_span(captured[0], source) for name, captured in nodes.items()}
 
 
-def _span(node: "Node", source: bytes) -> Span:
+def _build_span(node: "Node", source: bytes) -> CapturedSpan:
     start, end = node.start_byte, node.end_byte
-    name = source[start : min(end, start + LONGEST_NAME)]
-    return Span(name.decode("utf-8", "replace"), start, end)
+    name = source[start : min(end, start + MAX_CAPTURE_BYTES)]
+    return CapturedSpan(name.decode("utf-8", "replace"), start, end)
 
 
-class _Loaded(Value):
+class _LoadedGrammar(Value):
     language: "Language"
     query: "Query"
 
 
 @cache
-def _loaded(grammar: Grammar) -> _Loaded | None:
+def _load_grammar(grammar: Grammar) -> _LoadedGrammar | None:
     """None where it is not installed, or is of a version that the query does not fit."""
     try:
         from tree_sitter import Language, Query
 
         language = Language(grammar.load())
-        return _Loaded(language, Query(language, grammar.query + _ERRORS))
+        return _LoadedGrammar(language, Query(language, grammar.query + _ERROR_QUERY))
     except (ImportError, ValueError):
         return None

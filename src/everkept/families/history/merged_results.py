@@ -3,176 +3,187 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from everkept.core.answers import Finding
-from everkept.core.context_text import readable
+from everkept.core.answers import SearchFinding
+from everkept.core.context_text import sanitize_text
 from everkept.core.peers import (
-    MOST_RESULTS,
-    SAID_TYPES,
-    SHARE,
-    Asked,
+    HISTORY_TYPES,
+    MAX_RESULTS,
+    PEER_SCORE_FACTOR,
     PeerAnswer,
+    PeerAnswers,
     PeerQuestion,
-    source_of,
+    format_source,
 )
-from everkept.core.text import normalised
-from everkept.core.times import iso, parsed
-from everkept.families.history.relevance import BLOCK, asks_for_decisions, bucket_of
+from everkept.core.text import compute_name_key
+from everkept.core.times import format_iso, parse_time
+from everkept.families.history.relevance import BLOCK_RESULTS, get_bucket, is_decision_question
 from everkept.families.history.search_answers import (
-    CODE_PIECES,
-    CONVERSATIONS,
-    LOCAL,
-    Context,
-    Group,
+    CODE_PART,
+    CONVERSATIONS_PART,
+    LOCAL_SOURCE,
     MemoryResult,
+    ResultContext,
+    ResultGroup,
     ResultType,
+    TurnContext,
     UnifiedResult,
-    Whereabouts,
 )
-from everkept.families.history.search_filters import last_part, projects_meant
-from everkept.families.history.search_results import highlights
-from everkept.families.history.searches import Answered, Kind, good, topics_of
-from everkept.language.telling_words import stems
-from everkept.retrieval.excerpts import coverage
-from everkept.tools.tool import Warned
+from everkept.families.history.search_filters import get_folder_name, match_projects
+from everkept.families.history.search_results import find_highlights
+from everkept.families.history.searches import (
+    HistoryAnswer,
+    SearchKind,
+    extract_topics,
+    select_good,
+)
+from everkept.language.telling_words import list_stems
+from everkept.retrieval.excerpts import compute_coverage
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
 # A search calls the best that it has good, however little that is. How many of the asked words
 # are in it tells searches apart: what has none of those that another has keeps this much.
-LEAST = 0.6
-COMPARED = 3  # of the best of each
+MIN_SHARE = 0.6
+COMPARED_RESULTS = 3  # of the best of each
 
 
-def shares(question: str, texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def compute_shares(question: str, texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """What the scores of each search count, given the texts of its best."""
-    asked = stems(question)
+    asked = list_stems(question)
     covered = {
-        name: max((coverage(asked, text) for text in best[:COMPARED]), default=0.0)
+        name: max((compute_coverage(asked, text) for text in best[:COMPARED_RESULTS]), default=0.0)
         for name, best in texts.items()
     }
     most = max(covered.values(), default=0.0)
     if not most:
         return dict.fromkeys(texts, 1.0)
-    return {name: LEAST + (1 - LEAST) * share / most for name, share in covered.items()}
+    return {name: MIN_SHARE + (1 - MIN_SHARE) * share / most for name, share in covered.items()}
 
 
-def compared_text(title: str | None, content: str) -> str:
+def join_title(title: str | None, content: str) -> str:
     return f"{title or ''}\n{content}"
 
 
-NO_PEERS = Warned(
+NO_PEERS_WARNING = ToolWarning(
     "no_peers",
     "No other server was asked: none is configured, or only the owner may ask. This one was "
     "searched.",
 )
-PARTIAL = "peer_partial"  # code of what a server says that it could not look at
-SAME_TEXT = 2_000  # characters that are compared
-TYPES: dict[Kind, tuple[str, ...]] = {
-    "all": SAID_TYPES,
+PARTIAL_CODE = "peer_partial"  # code of what a server says that it could not look at
+COMPARED_CHARACTERS = 2_000  # characters that are compared
+KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
+    "all": HISTORY_TYPES,
     "conversation": ("conversation", "decision"),
     "code": ("code",),
     "decision": ("decision",),
 }
 
 
-class Meant(Value):
+class SearchFilter(Value):
     """What a search was narrowed to, and how many it gives."""
 
     query: str
-    kind: Kind
+    kind: SearchKind
     limit: int
     project: str | None = None
     after: int | None = None
     before: int | None = None
 
     @property
-    def question(self) -> PeerQuestion:
+    def peer_question(self) -> PeerQuestion:
         """Where they are narrowed here, more are asked for."""
         is_narrow = self.project is not None or self.after is not None
-        most = MOST_RESULTS if is_narrow else self.limit
-        return PeerQuestion(self.query, TYPES[self.kind], most)
+        most = MAX_RESULTS if is_narrow else self.limit
+        return PeerQuestion(self.query, KIND_TYPES[self.kind], most)
 
 
-def warnings_of(asked: Asked) -> list[Warned]:
+def list_peer_warnings(asked: PeerAnswers) -> list[ToolWarning]:
     """One for each server that did not answer, or not fully."""
     if not asked.is_anybody:
-        return [NO_PEERS]
+        return [NO_PEERS_WARNING]
     partial = [
-        Warned(PARTIAL, f'The peer "{answer.peer}" says: {" ".join(answer.notices)}')
+        ToolWarning(PARTIAL_CODE, f'The peer "{answer.peer}" says: {" ".join(answer.notices)}')
         for answer in asked.answers
         if answer.notices
     ]
-    return [*(Warned(fault.code, fault.message) for fault in asked.faults), *partial]
+    return [*(ToolWarning(fault.code, fault.message) for fault in asked.faults), *partial]
 
 
-def joined(own: Answered, asked: Asked, meant: Meant) -> Answered:
+def merge_peer_answers(
+    own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilter
+) -> HistoryAnswer:
     """Our own answer with what others have found that it means, and with what failed."""
-    warnings = (*own.warnings, *warnings_of(asked))
-    found = {answer.peer: _results(answer, meant) for answer in asked.answers}
-    results = _merged(own.results, {peer: some for peer, some in found.items() if some}, meant)
+    warnings = (*own.warnings, *list_peer_warnings(asked))
+    found = {answer.peer: _select_peer_results(answer, meant) for answer in asked.answers}
+    results = _merge_peer_results(
+        own.results, {peer: some for peer, some in found.items() if some}, meant
+    )
     if results is None:
         return replace(own, warnings=warnings)
-    spoken = [result.content for result in good(results) if result.type != "code"]
-    return replace(own, results=results, topics=topics_of(spoken, meant.query), warnings=warnings)
+    spoken = [result.content for result in select_good(results) if result.type != "code"]
+    return replace(
+        own, results=results, topics=extract_topics(spoken, meant.query), warnings=warnings
+    )
 
 
-def each_once(results: Iterable[MemoryResult]) -> list[MemoryResult]:
+def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:
     """Of others, without what has the text of an earlier one, which then names both sources."""
     kept: list[MemoryResult] = []
     places: dict[str, int] = {}
     for result in results:
-        text = same_text(result.content)
+        text = normalize_text(result.content)
         # What is our own is told apart already: a turn and its code may have one text.
-        place = None if result.source == LOCAL else places.get(text)
+        place = None if result.source == LOCAL_SOURCE else places.get(text)
         if place is None:
             places.setdefault(text, len(kept))
             kept.append(result)
         else:
             first = kept[place]
-            named = also_in(first.source, first.also_in, result.source)
+            named = add_source(first.source, first.also_in, result.source)
             kept[place] = replace(first, also_in=named)
     return kept
 
 
-def also_in(source: str, known: Sequence[str] | None, more: str) -> list[str] | None:
+def add_source(source: str, known: Sequence[str] | None, more: str) -> list[str] | None:
     """The sources beside the first one, with one more of them."""
     others = dict.fromkeys([*(known or ()), more])
     others.pop(source, None)
     return list(others) or None
 
 
-def same_text(content: str) -> str:
+def normalize_text(content: str) -> str:
     """What is equal for texts that say the same."""
-    return normalised(readable(content[:SAME_TEXT]))
+    return compute_name_key(sanitize_text(content[:COMPARED_CHARACTERS]))
 
 
-def _results(answer: PeerAnswer, meant: Meant) -> list[MemoryResult]:
+def _select_peer_results(answer: PeerAnswer, meant: SearchFilter) -> list[MemoryResult]:
     """Those that are meant: a server need not have kept to what it was asked for."""
-    found = [finding for finding in answer.findings if _fits(finding, meant)]
+    found = [finding for finding in answer.findings if _matches_filter(finding, meant)]
     if meant.project is not None:
         known = {finding.project for finding in found if finding.project}
-        wanted = projects_meant(meant.project, known) or projects_meant(
-            last_part(meant.project), known
+        wanted = match_projects(meant.project, known) or match_projects(
+            get_folder_name(meant.project), known
         )
         found = [finding for finding in found if finding.project in wanted]
-    return [_result(answer.peer, finding, meant) for finding in found]
+    return [_build_peer_result(answer.peer, finding, meant) for finding in found]
 
 
-def _fits(finding: Finding, meant: Meant) -> bool:
+def _matches_filter(finding: SearchFinding, meant: SearchFilter) -> bool:
     at = finding.at
     return (
         at is not None
-        and finding.type in TYPES[meant.kind]
+        and finding.type in KIND_TYPES[meant.kind]
         and (meant.after is None or at >= meant.after)
         and (meant.before is None or at <= meant.before)
     )
 
 
-def _result(peer: str, finding: Finding, meant: Meant) -> MemoryResult:
+def _build_peer_result(peer: str, finding: SearchFinding, meant: SearchFilter) -> MemoryResult:
     kind = "conversation" if meant.kind == "conversation" else finding.type
-    context = Context(
+    context = TurnContext(
         session_id="",
         project_path=finding.project or "",
-        timestamp=iso(finding.at or 0),
+        timestamp=format_iso(finding.at or 0),
         participants=[],
     )
     return MemoryResult(
@@ -181,63 +192,69 @@ def _result(peer: str, finding: Finding, meant: Meant) -> MemoryResult:
         content=finding.content,
         context=context,
         relevance_score=finding.score,
-        source=source_of(peer),
-        highlights=highlights(finding.content, meant.query),
+        source=format_source(peer),
+        highlights=find_highlights(finding.content, meant.query),
         title=finding.title,
     )
 
 
-def _merged(
-    own: Sequence[MemoryResult], foreign: Mapping[str, Sequence[MemoryResult]], meant: Meant
+def _merge_peer_results(
+    own: Sequence[MemoryResult], foreign: Mapping[str, Sequence[MemoryResult]], meant: SearchFilter
 ) -> list[MemoryResult] | None:
     """The best of all in the order in which they are shown; None where nobody else has any."""
     if not foreign:
         return None
-    everybody = {LOCAL: own, **foreign}
-    best_first = {name: sorted(some, key=_badness) for name, some in everybody.items()}
-    share = shares(
+    everybody = {LOCAL_SOURCE: own, **foreign}
+    best_first = {name: sorted(some, key=_get_sort_score) for name, some in everybody.items()}
+    share = compute_shares(
         meant.query,
         {
-            name: [compared_text(one.title, one.content) for one in some]
+            name: [join_title(one.title, one.content) for one in some]
             for name, some in best_first.items()
         },
     )
     scaled = [
-        replace(one, relevance_score=scored(one.relevance_score, share[name], one.source))
+        replace(one, relevance_score=scale_score(one.relevance_score, share[name], one.source))
         for name, some in best_first.items()
         for one in some
     ]
     # By score among the others, so that of one text the best one speaks for all.
-    scaled.sort(key=lambda one: (one.source != LOCAL, _badness(one)))
-    best = sorted(each_once(scaled), key=_badness)[: meant.limit]
-    return _in_order(best, prefers_decisions=asks_for_decisions(meant.query))
+    scaled.sort(key=lambda one: (one.source != LOCAL_SOURCE, _get_sort_score(one)))
+    best = sorted(remove_duplicates(scaled), key=_get_sort_score)[: meant.limit]
+    return _sort_for_display(best, prefers_decisions=is_decision_question(meant.query))
 
 
-def scored(score: float, share: float, source: str) -> float:
+def scale_score(score: float, share: float, source: str) -> float:
     """On the scale that all share; what others have counts a little less."""
-    return round(score * share * (1.0 if source == LOCAL else SHARE), 3)
+    return round(score * share * (1.0 if source == LOCAL_SOURCE else PEER_SCORE_FACTOR), 3)
 
 
-def _badness(result: MemoryResult) -> float:
+def _get_sort_score(result: MemoryResult) -> float:
     return -result.relevance_score
 
 
-def _in_order(results: Sequence[MemoryResult], *, prefers_decisions: bool) -> list[MemoryResult]:
+def _sort_for_display(
+    results: Sequence[MemoryResult], *, prefers_decisions: bool
+) -> list[MemoryResult]:
     """As our own are shown: ten by ten, and the newest first where scores are about the same."""
 
     def place(one: MemoryResult) -> tuple[int, bool, int, float]:
         preferred = prefers_decisions and one.type == "decision"
-        at = parsed(one.context.timestamp)
-        return -bucket_of(one.relevance_score), not preferred, -at, _badness(one)
+        at = parse_time(one.context.timestamp)
+        return -get_bucket(one.relevance_score), not preferred, -at, _get_sort_score(one)
 
-    blocks = (results[start : start + BLOCK] for start in range(0, len(results), BLOCK))
+    blocks = (
+        results[start : start + BLOCK_RESULTS] for start in range(0, len(results), BLOCK_RESULTS)
+    )
     return [one for block in blocks for one in sorted(block, key=place)]
 
 
-GOOD = 0.6  # share of the best score of all, from which the best of a part stays in the page
+MIN_PART_SCORE_SHARE = (
+    0.6  # share of the best score of all, from which the best of a part stays in the page
+)
 
 
-def on_one_scale(
+def scale_results(
     question: str, found: Mapping[str, Sequence[UnifiedResult]]
 ) -> dict[str, list[UnifiedResult]]:
     """The results of each search with scores that can be compared; their order stays.
@@ -245,57 +262,57 @@ def on_one_scale(
     What stands for relations or for words as they were typed is scored by that already.
     """
     texts = {
-        name: [compared_text(one.title, one.content) for one in results if _is_by_meaning(one)]
+        name: [join_title(one.title, one.content) for one in results if _is_semantic(one)]
         for name, results in found.items()
     }
-    share = shares(question, texts)
+    share = compute_shares(question, texts)
     return {
-        name: [_scaled(result, share[name]) for result in results]
+        name: [_scale_result(result, share[name]) for result in results]
         for name, results in found.items()
     }
 
 
-def merged(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedResult]:
+def merge_results(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedResult]:
     """The best first. The best of each part that found anything good is among them."""
-    ranked = unified_once(results)
+    ranked = remove_unified_duplicates(results)
     page = ranked[:limit]
-    for best in _best_of_each(ranked):
-        if best in page or best.relevance_score < GOOD * ranked[0].relevance_score:
+    for best in _iter_best_of_parts(ranked):
+        if best in page or best.relevance_score < MIN_PART_SCORE_SHARE * ranked[0].relevance_score:
             continue
-        weakest = _weakest_of_many(page)
+        weakest = _find_replaceable(page)
         if weakest is None:
             break
         page.remove(weakest)
         page.append(best)
-    return _ordered(page)
+    return _sort_by_score(page)
 
 
-def grouped(results: Sequence[UnifiedResult], limit: int) -> list[Group]:
+def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGroup]:
     """What each part has found, at most so many of each."""
     groups: dict[str, list[UnifiedResult]] = {}
-    for result in unified_once(results):
+    for result in remove_unified_duplicates(results):
         groups.setdefault(result.found_in, []).append(result)
-    return [Group(name, found[:limit]) for name, found in groups.items()]
+    return [ResultGroup(name, found[:limit]) for name, found in groups.items()]
 
 
-def unified_once(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
+def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
     """Best first, without what has the id or the text of a better one.
 
     What is kept here too goes before what another server has, which is named beside it.
     """
     kept: dict[tuple[str, str], UnifiedResult] = {}
     texts: dict[str, tuple[str, str]] = {}
-    for result in sorted(_ordered(results), key=lambda result: result.source != LOCAL):
+    for result in sorted(_sort_by_score(results), key=lambda result: result.source != LOCAL_SOURCE):
         # One piece of code shows many relations, and has its own text besides.
         key = (result.id, result.content if result.type == "relation" else "")
-        text = same_text(result.content)
+        text = normalize_text(result.content)
         known = key if key in kept else texts.get(text)
         if known is None:
             kept[key] = result
             texts[text] = key
         else:
             kept[known] = _with_source(kept[known], result.source)
-    return _ordered(list(kept.values()))
+    return _sort_by_score(list(kept.values()))
 
 
 def _with_source(result: UnifiedResult, source: str) -> UnifiedResult:
@@ -305,12 +322,12 @@ def _with_source(result: UnifiedResult, source: str) -> UnifiedResult:
     return replace(result, also_in=[*known, source])
 
 
-def _ordered(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
+def _sort_by_score(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
     newest_first = sorted(results, key=lambda result: result.context.timestamp or "", reverse=True)
     return sorted(newest_first, key=lambda result: -result.relevance_score)
 
 
-def _best_of_each(ranked: Sequence[UnifiedResult]) -> Iterator[UnifiedResult]:
+def _iter_best_of_parts(ranked: Sequence[UnifiedResult]) -> Iterator[UnifiedResult]:
     seen: set[str] = set()
     for result in ranked:
         if result.found_in not in seen:
@@ -318,53 +335,55 @@ def _best_of_each(ranked: Sequence[UnifiedResult]) -> Iterator[UnifiedResult]:
             yield result
 
 
-def _weakest_of_many(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
+def _find_replaceable(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
     """The last one that is not the only one of its part."""
     parts = [result.found_in for result in page]
     many = [result for result in reversed(page) if parts.count(result.found_in) > 1]
     return min(many, key=lambda result: result.relevance_score, default=None)
 
 
-def _is_by_meaning(result: UnifiedResult) -> bool:
+def _is_semantic(result: UnifiedResult) -> bool:
     return result.search_type == "semantic"
 
 
-def _scaled(result: UnifiedResult, factor: float) -> UnifiedResult:
-    if not _is_by_meaning(result):
+def _scale_result(result: UnifiedResult, factor: float) -> UnifiedResult:
+    if not _is_semantic(result):
         return result
     return replace(result, relevance_score=round(result.relevance_score * factor, 3))
 
 
 # Where each type of result is found, as this machine's own searches call it.
-PARTS = {
-    "conversation": CONVERSATIONS,
-    "decision": CONVERSATIONS,
-    "code": CODE_PIECES,
+TYPE_PARTS = {
+    "conversation": CONVERSATIONS_PART,
+    "decision": CONVERSATIONS_PART,
+    "code": CODE_PART,
     "memory": "memories",
     "entity": "graph",
     "relation": "graph",
 }
 
 
-def results_of(answer: PeerAnswer) -> list[UnifiedResult]:
-    return [_unified_result(answer.peer, finding) for finding in answer.findings]
+def build_unified_results(answer: PeerAnswer) -> list[UnifiedResult]:
+    return [_build_unified_result(answer.peer, finding) for finding in answer.findings]
 
 
-def counted(result: UnifiedResult) -> UnifiedResult:
+def discount_peer_score(result: UnifiedResult) -> UnifiedResult:
     """What others have counts a little less than what is kept here."""
-    score = scored(result.relevance_score, 1.0, result.source)
+    score = scale_score(result.relevance_score, 1.0, result.source)
     return replace(result, relevance_score=score)
 
 
-def _unified_result(peer: str, finding: Finding) -> UnifiedResult:
+def _build_unified_result(peer: str, finding: SearchFinding) -> UnifiedResult:
     return UnifiedResult(
         id=finding.id,
         type=finding.type,
         content=finding.content,
         relevance_score=finding.score,
         search_type=finding.search_type,
-        found_in=PARTS[finding.type],
-        source=source_of(peer),
-        context=Whereabouts(finding.project, None if finding.at is None else iso(finding.at)),
+        found_in=TYPE_PARTS[finding.type],
+        source=format_source(peer),
+        context=ResultContext(
+            finding.project, None if finding.at is None else format_iso(finding.at)
+        ),
         title=finding.title,
     )

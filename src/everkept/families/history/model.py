@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.core.sessions import Call
+    from everkept.core.sessions import ToolCall
 
 # Kinds. A conversation is the parent of its turns, and a turn that of its code. `scope` is the
 # folder that was worked in, `session` the conversation's id in the program it comes from.
@@ -30,11 +30,11 @@ IMPORTS = "imports"
 EXTENDS = "extends"
 
 # Tools, as the change log calls them.
-IMPORT = "import_history"
-FORGET = "forget_history"
+IMPORT_TOOL = "import_history"
+FORGET_TOOL = "forget_history"
 
 
-async def _none(_call: "Call") -> str | None:
+async def _find_no_project(_call: "ToolCall") -> str | None:
     return None
 
 
@@ -49,30 +49,30 @@ class HistoryOptions(Value):
     # The folder that a project knows this one by; None where nobody can tell.
     workspace: Callable[[str], str | None] = lambda folder: None
     # The name of the call's own project where that is off: nothing that it asks is kept then.
-    switched_off: "Callable[[Call], Awaitable[str | None]]" = _none
+    switched_off: "Callable[[ToolCall], Awaitable[str | None]]" = _find_no_project
 
 
-def conversation_id(source: str, session: str) -> str:
-    return _id("conv", source, session)
+def build_conversation_id(source: str, session: str) -> str:
+    return _build_id("conv", source, session)
 
 
-def turn_id(source: str, key: str) -> str:
-    return _id("turn", source, key)
+def build_turn_id(source: str, key: str) -> str:
+    return _build_id("turn", source, key)
 
 
-def code_id(turn: str, number: int) -> str:
-    return _id("code", turn, str(number))
+def build_code_id(turn: str, number: int) -> str:
+    return _build_id("code", turn, str(number))
 
 
-def symbol_id(project: str, name: str) -> str:
-    return _id("sym", project, name)
+def build_symbol_id(project: str, name: str) -> str:
+    return _build_id("sym", project, name)
 
 
-def transcript_id(source: str, name: str) -> str:
-    return _id("file", source, name)
+def build_transcript_id(source: str, name: str) -> str:
+    return _build_id("file", source, name)
 
 
-def _id(kind: str, *parts: str) -> str:
+def _build_id(kind: str, *parts: str) -> str:
     """The same for the same thing, so that no import makes it twice."""
     from hashlib import sha256  # an import names things; a hook that reads them does not
 

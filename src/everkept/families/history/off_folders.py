@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from everkept.core import store as questions
 from everkept.core.paths import is_within
-from everkept.core.projects import Silence
-from everkept.core.records import Link, Match, Record, Where
+from everkept.core.projects import OffPeriod
+from everkept.core.records import Match, Record, RecordFilter, RecordLink
 from everkept.core.store import Answers, RecordStore, TableStore, Upkeeps
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from everkept.values import Value, replace
@@ -17,57 +17,57 @@ if TYPE_CHECKING:
     from everkept.core.records import Batch, Change
 
 # The folder that a project knows this one by, as with a worktree; None where nobody can tell.
-Workspace = Callable[[str], str | None]
+FindWorkspace = Callable[[str], str | None]
 
-MOST_KEPT = 4_096  # folders of which it is known where they lie
+CACHED_FOLDERS = 4_096  # folders of which it is known where they lie
 
 
-class Quiet:
+class OffFolders:
     """What silences mean for folders as conversations name them."""
 
     def __init__(
-        self, silences: Sequence[Silence] = (), workspace: Workspace = lambda folder: None
+        self, silences: Sequence[OffPeriod] = (), workspace: FindWorkspace = lambda folder: None
     ) -> None:
         self.silences = tuple(silences)
         self.off = tuple(dict.fromkeys(s.folder for s in silences if s.until is None))
         self._workspace = workspace
-        self._places = lru_cache(MOST_KEPT)(self._all_places)
-        self._off_around = lru_cache(MOST_KEPT)(self._found_off_around)
+        self._places = lru_cache(CACHED_FOLDERS)(self._list_locations)
+        self._off_around = lru_cache(CACHED_FOLDERS)(self._search_off_folder)
 
-    def switched_off(self, folder: str | None) -> str | None:
+    def find_off_folder(self, folder: str | None) -> str | None:
         """The folder that is off now in which this one lies."""
         return self._off_around(folder) if self.off else None
 
-    def hidden(self, folders: Iterable[str]) -> frozenset[str]:
+    def select_off(self, folders: Iterable[str]) -> frozenset[str]:
         """Those of them that are off now."""
-        return frozenset(each for each in folders if self.switched_off(each) is not None)
+        return frozenset(each for each in folders if self.find_off_folder(each) is not None)
 
-    def covers(self, folder: str | None, at: int) -> bool:
+    def was_off(self, folder: str | None, at: int) -> bool:
         """Whether it was off there at that time."""
         return any(
             silence.since <= at
             and (silence.until is None or at < silence.until)
-            and self._lies_in(folder, silence.folder)
+            and self._is_inside(folder, silence.folder)
             for silence in self.silences
         )
 
-    def _found_off_around(self, folder: str | None) -> str | None:
-        return next((off for off in self.off if self._lies_in(folder, off)), None)
+    def _search_off_folder(self, folder: str | None) -> str | None:
+        return next((off for off in self.off if self._is_inside(folder, off)), None)
 
-    def _lies_in(self, folder: str | None, other: str) -> bool:
+    def _is_inside(self, folder: str | None, other: str) -> bool:
         return any(is_within(place, [other]) for place in self._places(folder or ""))
 
-    def _all_places(self, folder: str) -> tuple[str, ...]:
+    def _list_locations(self, folder: str) -> tuple[str, ...]:
         if not folder:
             return ()
         known = self._workspace(folder)
         return (folder,) if known is None else (folder, known)
 
 
-KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
+SCOPED_KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
 
 # Answers that reveal nothing of the conversations: names, numbers over all records, and states.
-PASSED = (
+UNFILTERED_QUESTIONS = (
     questions.CountLive,
     questions.CountVectors,
     questions.GetStamp,
@@ -76,20 +76,22 @@ PASSED = (
 )
 
 
-async def folders_of(store: RecordStore) -> frozenset[str]:
+async def read_folders(store: RecordStore) -> frozenset[str]:
     """Return the folders of all stored conversations."""
-    return frozenset([scope for kind in KINDS for scope in await store.scopes(kind)])
+    return frozenset([scope for kind in SCOPED_KINDS for scope in await store.list_scopes(kind)])
 
 
-def without(store: RecordStore, folders: Collection[str], hidden: frozenset[str]) -> RecordStore:
+def hide_folders(
+    store: RecordStore, folders: Collection[str], hidden: frozenset[str]
+) -> RecordStore:
     """Return the store without the conversations of the hidden ones of its folders."""
     if not hidden:
         return store
     shown = tuple(sorted(folder for folder in folders if folder not in hidden))
-    return Discreet(store, shown, lambda scope: scope not in hidden)
+    return FilteredStore(store, shown, lambda scope: scope not in hidden)
 
 
-class Discreet(TableStore):
+class FilteredStore(TableStore):
     """Reads of a store that reach only the records of some scopes.
 
     A question that is missing in the table is refused: a new one must be thought about first.
@@ -106,60 +108,60 @@ class Discreet(TableStore):
     async def commit(self, batch: "Batch") -> "Change":
         raise NotImplementedError("Conversations are only read here.")
 
-    def _pass(self, question: questions.Question[Any]) -> Awaitable[Any]:
+    def _forward(self, question: questions.StoreQuestion[Any]) -> Awaitable[Any]:
         return self._store.ask(question)
 
-    async def _filter(self, question: questions.Question[list[Any]]) -> list[Any]:
+    async def _filter(self, question: questions.StoreQuestion[list[Any]]) -> list[Any]:
         """Ask for things with a scope; a limit counts the hidden ones too."""
         return [each for each in await self._store.ask(question) if self._is_shown(each.scope)]
 
-    async def _narrow(
+    async def _ask_narrowed(
         self, question: questions.ScanRecords | questions.MatchWords | questions.MatchText
     ) -> list[Record] | list[Match]:
-        meant = self._narrowed(question.where)
+        meant = self._narrow_where(question.where)
         return [] if meant is None else await self._store.ask(replace(question, where=meant))
 
     async def _find_near(self, question: questions.FindNear) -> list[Match]:
-        meant = self._narrowed(question.where)
+        meant = self._narrow_where(question.where)
         if meant is None:
             return []
         known = [record.id for record in await self.get(question.also)] if question.also else ()
         return await self._store.ask(replace(question, where=meant, also=known))
 
-    async def _find_links(self, question: questions.FindLinks) -> list[Link]:
+    async def _find_links(self, question: questions.FindLinks) -> list[RecordLink]:
         found = await self._store.ask(question)
         ends = {end for link in found for end in (link.source, link.target)}
         known = {record.id for record in await self.get(list(ends))} if ends else ends
         return [link for link in found if link.source in known and link.target in known]
 
-    def _walk_links(self, question: questions.WalkLinks) -> "Awaitable[list[list[Link]]]":
-        from everkept.core.fallback_answers import hop_by_hop
+    def _walk_links(self, question: questions.WalkLinks) -> "Awaitable[list[list[RecordLink]]]":
+        from everkept.core.fallback_answers import walk_by_hops
 
-        return hop_by_hop(self.ask, question.ids, question.hops)
+        return walk_by_hops(self.ask, question.ids, question.hops)
 
     async def _count_records(self, question: questions.CountRecords) -> int:
-        if question.where == Where():  # the number that shares of words refer to
+        if question.where == RecordFilter():  # the number that shares of words refer to
             return await self._store.ask(question)
-        meant = self._narrowed(question.where)
-        return 0 if meant is None else await self._store.how_many(meant)
+        meant = self._narrow_where(question.where)
+        return 0 if meant is None else await self._store.count_records(meant)
 
     async def _list_scopes(self, question: questions.ListScopes) -> list[str]:
         return [scope for scope in await self._store.ask(question) if self._is_shown(scope)]
 
-    def _narrowed(self, where: Where) -> Where | None:
+    def _narrow_where(self, where: RecordFilter) -> RecordFilter | None:
         """Return None if nothing is left that the filter could mean."""
         wanted: Sequence[str] = where.scopes or self._scopes
         scopes = tuple(scope for scope in wanted if self._is_shown(scope))
         return replace(where, scopes=scopes) if scopes else None
 
     answers: ClassVar[Answers] = {
-        **dict.fromkeys(PASSED, _pass),
+        **dict.fromkeys(UNFILTERED_QUESTIONS, _forward),
         questions.GetRecords: _filter,
         questions.TallyRecords: _filter,
         questions.FindUnembedded: _filter,
-        questions.ScanRecords: _narrow,
-        questions.MatchWords: _narrow,
-        questions.MatchText: _narrow,
+        questions.ScanRecords: _ask_narrowed,
+        questions.MatchWords: _ask_narrowed,
+        questions.MatchText: _ask_narrowed,
         questions.FindNear: _find_near,
         questions.FindLinks: _find_links,
         questions.WalkLinks: _walk_links,
@@ -169,41 +171,41 @@ class Discreet(TableStore):
     upkeeps: ClassVar[Upkeeps] = {}
 
 
-class Reachable(Value):
+class VisibleHistory(Value):
     """What is there of the past to whoever asks now."""
 
     store: "RecordStore"
     whole: "RecordStore"  # with what may not be given out
     hidden: frozenset[str] = frozenset()  # folders
 
-    async def stamp(self) -> object:
+    async def read_stamp(self) -> object:
         """Another value once an answer may be another."""
-        return await self.store.stamp(), self.hidden
+        return await self.store.get_stamp(), self.hidden
 
 
-async def reachable(library: "Library", options: HistoryOptions) -> Reachable:
-    store = await library.history()
-    quiet = _quiet(tuple(await library.silences()), options.workspace)
+async def open_visible_history(library: "Library", options: HistoryOptions) -> VisibleHistory:
+    store = await library.open_history_store()
+    quiet = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
     if not quiet.off:
-        return Reachable(store, store)
+        return VisibleHistory(store, store)
     from asyncio import to_thread
 
-    folders = await folders_of(store)
-    hidden = await to_thread(quiet.hidden, folders)
-    return Reachable(without(store, folders, hidden), store, hidden)
+    folders = await read_folders(store)
+    hidden = await to_thread(quiet.select_off, folders)
+    return VisibleHistory(hide_folders(store, folders, hidden), store, hidden)
 
 
-async def project_off(library: "Library", options: HistoryOptions, folder: str) -> str | None:
+async def find_off_project(library: "Library", options: HistoryOptions, folder: str) -> str | None:
     """The name of the project that a folder belongs to and that is off."""
     from asyncio import to_thread
 
-    quiet = _quiet(tuple(await library.silences()), options.workspace)
-    around = await to_thread(quiet.switched_off, folder)
-    project = None if around is None else await library.project_of_workspace(around)
+    quiet = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
+    around = await to_thread(quiet.find_off_folder, folder)
+    project = None if around is None else await library.find_workspace_project(around)
     return None if project is None else project.name
 
 
 @lru_cache(8)
-def _quiet(silences: "tuple[Silence, ...]", workspace: Workspace) -> Quiet:
+def _get_off_folders(silences: "tuple[OffPeriod, ...]", workspace: FindWorkspace) -> OffFolders:
     """Kept from call to call: it looks at each folder on the disk once."""
-    return Quiet(silences, workspace)
+    return OffFolders(silences, workspace)

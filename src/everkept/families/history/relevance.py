@@ -8,52 +8,62 @@ from functools import lru_cache
 from itertools import islice
 
 from everkept.core.ports import Embedder, RecordStore
-from everkept.core.records import Record, Weights, Where
-from everkept.core.text import normalised
+from everkept.core.records import Record, RecordFilter, Weights
+from everkept.core.text import compute_name_key
 from everkept.families.history.model import CODE, DECISION, DEFINES, SYMBOL, TURN
 from everkept.language.spellings import fold, stem
-from everkept.language.telling_words import has_telling_words, stems
+from everkept.language.telling_words import has_telling_words, list_stems
 from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS
-from everkept.retrieval.excerpts import Sought, excerpt
-from everkept.retrieval.profile import Found, Hit, Notice, Parts, Place, Profile, Strategy
+from everkept.retrieval.excerpts import StemSearch, select_excerpt
+from everkept.retrieval.profile import (
+    SearchHit,
+    SearchNotice,
+    SearchPage,
+    SearchPlace,
+    SearchProfile,
+    SignalWeights,
+    Strategy,
+)
 from everkept.retrieval.search import search
 from everkept.values import Value, replace
 
 # Tuned on public conversations: who said it and what stands beside it count a little more, and
 # less, than for memories.
-RECALL = Profile(
+RECALL_PROFILE = SearchProfile(
     kinds=(TURN, CODE),
     weights=Weights(context=0.5),  # what was said just before and after
     reading="any",
     strategy="hybrid",
-    parts=Parts(author=0.25, neighbour=0.3),
+    parts=SignalWeights(author=0.25, neighbour=0.3),
 )
 # An error is known by its words, and a description by its meaning; it is one turn that has it.
-SIMILAR = Profile(
+SIMILAR_PROFILE = SearchProfile(
     kinds=(TURN,),
     weights=Weights(context=0.5),
     reading="any",
     strategy="hybrid",
-    parts=Parts(keyword=0.4, meaning=0.4, author=0.0, date=0.1, neighbour=0.2),
+    parts=SignalWeights(keyword=0.4, meaning=0.4, author=0.0, date=0.1, neighbour=0.2),
 )
 # A name in code is that name or another one; who wrote it and when says little about it.
-CODE_SEARCH = Profile(
+CODE_PROFILE = SearchProfile(
     kinds=(CODE,),
     weights=Weights(name=3.0, context=0.25),
     reading="any",
     strategy="hybrid",
-    parts=Parts(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0),
+    parts=SignalWeights(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0),
 )
 
 
-BUCKET = 0.1  # scores that are no further apart count as one
-BLOCK = 10  # results that are put in order among themselves
+BUCKET_WIDTH = 0.1  # scores that are no further apart count as one
+BLOCK_RESULTS = 10  # results that are put in order among themselves
 # Times the results that are wanted: a turn and its code are found apart, and a text many times.
-SPARE, FEWEST_READ = 4, 128
-LOOKED_AT = 3  # times the results that are wanted: equal texts are one, as are code and its turn
+SEARCH_FACTOR, MIN_HITS_READ = 4, 128
+CANDIDATE_FACTOR = (
+    3  # times the results that are wanted: equal texts are one, as are code and its turn
+)
 
 
-class Asking(Value):
+class QueryContext(Value):
     """Who asks when, with what at hand."""
 
     embedder: Embedder | None = None
@@ -62,13 +72,13 @@ class Asking(Value):
     time_limit: float | None = None
 
 
-async def found(
+async def find_turns(
     store: RecordStore,
     query: str,
     *,
     limit: int,
-    asking: Asking,
-    profile: Profile = RECALL,
+    asking: QueryContext,
+    profile: SearchProfile = RECALL_PROFILE,
     kinds: Sequence[str] = (),
     types: Sequence[str] = (),
     scopes: Sequence[str] = (),
@@ -76,7 +86,7 @@ async def found(
     before: int | None = None,
     strategy: Strategy | None = None,
     repeated: bool = False,
-) -> Found:
+) -> SearchPage:
     """The best by score that are worth it, a turn and its code once; an empty field does not
     restrict.
 
@@ -88,37 +98,37 @@ async def found(
         kinds=tuple(kinds) or profile.kinds,
         strategy=strategy or profile.strategy,
     )
-    where = Where(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
+    where = RecordFilter(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
     searching = search(
-        [Place(store, where)],
+        [SearchPlace(store, where)],
         query,
         profile,
-        limit=max(limit * SPARE, FEWEST_READ),
+        limit=max(limit * SEARCH_FACTOR, MIN_HITS_READ),
         embedder=asking.embedder,
         now=asking.now,
         zone=asking.zone,
         time_limit=asking.time_limit,
     )
-    answer, pending = await asyncio.gather(searching, waiting(store, asking.embedder))
+    answer, pending = await asyncio.gather(searching, build_pending_notice(store, asking.embedder))
     # Where nothing was found by meaning, that was said already, or not wanted.
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
-    hits = worthwhile(answer.hits, query, enough=limit * LOOKED_AT)
+    hits = select_relevant(answer.hits, query, enough=limit * CANDIDATE_FACTOR)
     if not repeated:
-        hits = newest_of_equals(hits)
+        hits = keep_newest_duplicates(hits)
     if profile.kinds != (CODE,):
-        hits = one_for_a_turn(hits, await _turns(store, hits))
+        hits = merge_code_hits(hits, await _read_turns(store, hits))
     return replace(answer, hits=hits[:limit], next_cursor=None, notices=notices)
 
 
-async def _turns(store: RecordStore, hits: Sequence[Hit]) -> dict[str, Record]:
+async def _read_turns(store: RecordStore, hits: Sequence[SearchHit]) -> dict[str, Record]:
     """Those that were found, and those of code that was found."""
     turns = {hit.record.id: hit.record for hit in hits if hit.record.kind == TURN}
-    missing = dict.fromkeys(id for hit in hits if (id := turn_of(hit)) not in turns)
+    missing = dict.fromkeys(id for hit in hits if (id := get_turn_id(hit)) not in turns)
     return turns | {turn.id: turn for turn in await store.get(list(missing))} if missing else turns
 
 
-def in_order(hits: Sequence[Hit], preferred: Container[str] = ()) -> list[Hit]:
+def sort_for_display(hits: Sequence[SearchHit], preferred: Container[str] = ()) -> list[SearchHit]:
     """The order in which hits are shown, given them best first.
 
     The better ones first, and of those in one bucket of scores the preferred, given by id, and
@@ -127,263 +137,276 @@ def in_order(hits: Sequence[Hit], preferred: Container[str] = ()) -> list[Hit]:
     """
     return [
         hit
-        for start in range(0, len(hits), BLOCK)
-        for hit in sorted(hits[start : start + BLOCK], key=lambda hit: _place(hit, preferred))
+        for start in range(0, len(hits), BLOCK_RESULTS)
+        for hit in sorted(
+            hits[start : start + BLOCK_RESULTS], key=lambda hit: _get_sort_key(hit, preferred)
+        )
     ]
 
 
-def shown_score(score: float) -> float:
+def round_score(score: float) -> float:
     return round(score, 3)
 
 
-def bucket_of(score: float) -> int:
+def get_bucket(score: float) -> int:
     """Of what is shown, so that whoever reads the scores finds them in order."""
-    return int(shown_score(score) / BUCKET + 1e-9)
+    return int(round_score(score) / BUCKET_WIDTH + 1e-9)
 
 
-def _place(hit: Hit, preferred: Container[str]) -> tuple[int, bool, int, float, str]:
+def _get_sort_key(hit: SearchHit, preferred: Container[str]) -> tuple[int, bool, int, float, str]:
     return (
-        -bucket_of(hit.score),
+        -get_bucket(hit.score),
         hit.record.id not in preferred,
-        -hit.record.at,
+        -hit.record.effective_at,
         -hit.score,
         hit.record.id,
     )
 
 
 # Cosines that say something where no word does; those of a single word say less.
-NEAR, NEAR_A_WORD = 0.3, 0.4
-LEAST = 0.25  # share of the best score
-FEWEST_WORDS = 3  # that tell something: with less a turn says little by itself
-MOST_OF_THEM = 0.5  # share of the asked words that such a turn needs
-SHORT, MANY = 200, 16  # characters, and blanks, of a turn that may say little
-FEW_TYPED = 2  # words of a question that may be meant literally
-RARE = 5  # hits that have a word, at most, for it to be a rare one
+MIN_COSINE, MIN_ONE_WORD_COSINE = 0.3, 0.4
+MIN_SCORE_SHARE = 0.25  # share of the best score
+MIN_TELLING_WORDS = 3  # that tell something: with less a turn says little by itself
+MIN_WORD_SHARE = 0.5  # share of the asked words that such a turn needs
+SHORT_TURN_CHARACTERS, SHORT_TURN_SPACES = (
+    200,
+    16,
+)  # characters, and blanks, of a turn that may say little
+MAX_LITERAL_WORDS = 2  # words of a question that may be meant literally
+MAX_RARE_HITS = 5  # hits that have a word, at most, for it to be a rare one
 
-_TYPED = re.compile(r"\S*\w\S*")
-_EDGES = re.compile(r"^\W+|\W+$")
+_TYPED_WORD = re.compile(r"\S*\w\S*")
+_EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
-def worthwhile(hits: Sequence[Hit], query: str, enough: int | None = None) -> list[Hit]:
+def select_relevant(
+    hits: Sequence[SearchHit], query: str, enough: int | None = None
+) -> list[SearchHit]:
     """Best first, as they come. What only stands beside a hit is left out, and what is far behind
     the best. After `enough` the others are not looked at, unless they might move up."""
-    sought = sought_by(query)
-    near = NEAR if len(sought.stems) > 1 else NEAR_A_WORD
-    kept = (hit for hit in hits if _speaks(hit, query, sought, near))
-    if typed := _typed(query):
-        return near_the_best(sorted(_literally(list(kept), typed), key=_best_first))
-    return near_the_best(list(islice(kept, enough)))
+    sought = parse_query(query)
+    near = MIN_COSINE if len(sought.stems) > 1 else MIN_ONE_WORD_COSINE
+    kept = (hit for hit in hits if _is_relevant(hit, query, sought, near))
+    if typed := _parse_literal_words(query):
+        return drop_low_scores(sorted(_boost_literal_hits(list(kept), typed), key=_get_score_key))
+    return drop_low_scores(list(islice(kept, enough)))
 
 
-def near_the_best(hits: Sequence[Hit]) -> list[Hit]:
+def drop_low_scores(hits: Sequence[SearchHit]) -> list[SearchHit]:
     """Without what is far behind."""
     best = max((hit.score for hit in hits), default=0.0)
-    return [hit for hit in hits if hit.score >= LEAST * best]
+    return [hit for hit in hits if hit.score >= MIN_SCORE_SHARE * best]
 
 
-def _says_little(text: str) -> bool:
-    is_short = len(text) <= SHORT and text.count(" ") < MANY
-    return is_short and not has_telling_words(text, FEWEST_WORDS)
+def _is_uninformative(text: str) -> bool:
+    is_short = len(text) <= SHORT_TURN_CHARACTERS and text.count(" ") < SHORT_TURN_SPACES
+    return is_short and not has_telling_words(text, MIN_TELLING_WORDS)
 
 
-def newest_of_equals(hits: Sequence[Hit]) -> list[Hit]:
+def keep_newest_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
     """Of equal texts the newest, with the best score of all. They come best first."""
-    kept: dict[str, Hit] = {}
+    kept: dict[str, SearchHit] = {}
     for hit in hits:
-        text = normalised(hit.record.text)
+        text = compute_name_key(hit.record.text)
         other = kept.setdefault(text, hit)
         if other is not hit:
-            newest = max(hit, other, key=lambda one: (one.record.at, one.record.id))
+            newest = max(hit, other, key=lambda one: (one.record.effective_at, one.record.id))
             kept[text] = replace(newest, score=max(hit.score, other.score))
     return list(kept.values())
 
 
-def one_for_a_turn(hits: Sequence[Hit], turns: Mapping[str, Record]) -> list[Hit]:
+def merge_code_hits(hits: Sequence[SearchHit], turns: Mapping[str, Record]) -> list[SearchHit]:
     """A turn and its code are one thing, with the best score of all. The turn stands for it, if it
     is known, unless the best is code that its text does not show. They come best first."""
-    best: dict[str, Hit] = {}
+    best: dict[str, SearchHit] = {}
     for hit in hits:
-        turn = turns.get(turn_of(hit))
+        turn = turns.get(get_turn_id(hit))
         if hit.record.kind == CODE and turn is not None and hit.record.text.strip() in turn.text:
             hit = replace(hit, record=turn)
-        best.setdefault(turn_of(hit), hit)
+        best.setdefault(get_turn_id(hit), hit)
     return list(best.values())
 
 
-def turn_of(hit: Hit) -> str:
+def get_turn_id(hit: SearchHit) -> str:
     """The id of the turn that a hit belongs to."""
     record = hit.record
     return record.parent if record.kind == CODE and record.parent else record.id
 
 
-def _said(record: Record, query: str, sought: Sought) -> frozenset[str]:
+def _find_excerpt_words(record: Record, query: str, sought: StemSearch) -> frozenset[str]:
     """Of a text as much is read as tells whether it says what was asked: all of it takes long."""
-    if not sought.may_be_in(_text(record)):
+    if not sought.can_be_in(_get_text(record)):
         return frozenset()
-    return said_in(f"{record.name or ''}\n{excerpt(record.text, query).text}", sought)
+    return find_words(f"{record.name or ''}\n{select_excerpt(record.text, query).text}", sought)
 
 
-def _text(record: Record) -> str:
+def _get_text(record: Record) -> str:
     return f"{record.name}\n{record.text}" if record.name else record.text
 
 
-def _speaks(hit: Hit, query: str, sought: Sought, near: float) -> bool:
+def _is_relevant(hit: SearchHit, query: str, sought: StemSearch, near: float) -> bool:
     """A word of the question, a meaning that is near, its author or its date. A decision may get
     the words from what stands beside it: it tends to be short."""
     record = hit.record
     if record.type == DECISION and record.kind == TURN and hit.why.get("keyword"):
         return True
-    if record.kind == TURN and _says_little(record.text):
-        has = len(_said(record, query, sought))
-        return has > 0 and has >= MOST_OF_THEM * len(sought.stems)
+    if record.kind == TURN and _is_uninformative(record.text):
+        has = len(_find_excerpt_words(record, query, sought))
+        return has > 0 and has >= MIN_WORD_SHARE * len(sought.stems)
     if hit.cosine is not None and hit.cosine >= near:
         return True
     if any(hit.why.get(sign) for sign in ("author", "date")):
         return True
-    return bool(_said(record, query, sought))  # last: reading takes longest
+    return bool(_find_excerpt_words(record, query, sought))  # last: reading takes longest
 
 
-def _typed(query: str) -> list[str]:
+def _parse_literal_words(query: str) -> list[str]:
     """The words of a question that has one or two: they may be meant literally."""
-    typed = [_EDGES.sub("", fold(word).lower()) for word in _TYPED.findall(query)]
-    return typed if len(typed) <= FEW_TYPED else []
+    typed = [_EDGE_PUNCTUATION.sub("", fold(word).lower()) for word in _TYPED_WORD.findall(query)]
+    return typed if len(typed) <= MAX_LITERAL_WORDS else []
 
 
-def _literally(hits: Sequence[Hit], typed: Sequence[str]) -> list[Hit]:
+def _boost_literal_hits(hits: Sequence[SearchHit], typed: Sequence[str]) -> list[SearchHit]:
     """What has the rare ones of these words stands above what has not."""
-    texts = [fold(_text(hit.record)).lower() for hit in hits]
-    rare = [word for word in typed if 0 < sum(word in text for text in texts) <= RARE]
+    texts = [fold(_get_text(hit.record)).lower() for hit in hits]
+    rare = [word for word in typed if 0 < sum(word in text for text in texts) <= MAX_RARE_HITS]
     return [
         replace(hit, score=(sum(word in text for word in rare) + hit.score) / (len(rare) + 1))
         for hit, text in zip(hits, texts, strict=True)
     ]
 
 
-def _best_first(hit: Hit) -> tuple[float, int, str]:
-    return -hit.score, -hit.record.at, hit.record.id
+def _get_score_key(hit: SearchHit) -> tuple[float, int, str]:
+    return -hit.score, -hit.record.effective_at, hit.record.id
 
 
-UNDECIDED = 0.7  # what a turn that decides nothing counts, to whom asks for a decision
-LED_TO = 0.95  # of the score of what led to a decision, that it has at least
-BEFORE = 3  # turns before a decision that may have led to it
+NON_DECISION_FACTOR = 0.7  # what a turn that decides nothing counts, to whom asks for a decision
+DECISION_SHARE = 0.95  # of the score of what led to a decision, that it has at least
+TURNS_BEFORE_DECISION = 3  # turns before a decision that may have led to it
 
-_DECIDING = re.compile(
+_DECISION_QUESTION = re.compile(
     r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)",
     re.IGNORECASE,
 )
-_DECIDED = re.compile(
+_DECISION_WORDS = re.compile(
     r"\b(?:decided?|agreed?|settled?|decisions?)\b"
     r"(?=\W*$|\s+(?:about|on|upon|for|to|between|against)\b)",
     re.IGNORECASE,
 )
 
 
-def what_is_asked(question: str) -> str:
+def strip_decision_words(question: str) -> str:
     """Without the words that ask for a decision: every decision has them, whatever it is about."""
-    if not _DECIDING.search(question):
+    if not _DECISION_QUESTION.search(question):
         return question
-    rest = _DECIDED.sub("", question)
-    return rest if stems(rest) else question
+    rest = _DECISION_WORDS.sub("", question)
+    return rest if list_stems(rest) else question
 
 
-def asks_for_decisions(question: str) -> bool:
-    return bool(_DECIDING.search(question))
+def is_decision_question(question: str) -> bool:
+    return bool(_DECISION_QUESTION.search(question))
 
 
-def decisions_first(question: str, hits: Sequence[Hit]) -> list[Hit]:
+def prefer_decisions(question: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
     """Best first. The question that led to a decision is worded like that of who asks for it, so
     that a decision counts as much as what stands just before it."""
-    if asks_for_decisions(question):
-        hits = [_judged(hit, hits) for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.at, hit.record.id))
+    if is_decision_question(question):
+        hits = [_adjust_score(hit, hits) for hit in hits]
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
 
 
-def _judged(hit: Hit, hits: Sequence[Hit]) -> Hit:
+def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
     record = hit.record
     if record.type != DECISION:
-        return replace(hit, score=UNDECIDED * hit.score)
+        return replace(hit, score=NON_DECISION_FACTOR * hit.score)
     led = [
         other.score
         for other in hits
         if other.record.parent == record.parent
-        and 0 < (record.position or 0) - (other.record.position or 0) <= BEFORE
+        and 0 < (record.position or 0) - (other.record.position or 0) <= TURNS_BEFORE_DECISION
     ]
-    return replace(hit, score=max(hit.score, LED_TO * max(led, default=0.0)))
+    return replace(hit, score=max(hit.score, DECISION_SHARE * max(led, default=0.0)))
 
 
-MANY_WAITING = 0.1  # share of all turns
+PENDING_NOTICE_SHARE = 0.1  # share of all turns
 
 
-async def waiting(store: RecordStore, embedder: Embedder | None) -> Notice | None:
+async def build_pending_notice(
+    store: RecordStore, embedder: Embedder | None
+) -> SearchNotice | None:
     """Says how many are found by words alone so far, where that is worth a word."""
     # One that waits is found a hundred times faster than all are counted.
-    if embedder is None or not await store.unembedded(embedder.name, (TURN,), 1):
+    if embedder is None or not await store.find_unembedded(embedder.name, (TURN,), 1):
         return None
-    ready, left = await store.vector_counts(embedder.name, (TURN,))
+    ready, left = await store.count_vectors(embedder.name, (TURN,))
     total = ready + left
-    if left <= MANY_WAITING * total:
+    if left <= PENDING_NOTICE_SHARE * total:
         return None
     message = f"{left:,} of {total:,} turns are found by words alone so far."
-    return Notice("partial_results", message)
+    return SearchNotice("partial_results", message)
 
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
-_FOREIGN = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
+_FOREIGN_STOP_STEMS = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
 
 
 @lru_cache(8)
-def sought_by(query: str) -> Sought:
+def parse_query(query: str) -> StemSearch:
     """Without stop words of other languages, as long as anything is left."""
-    asked = stems(without_masks(query))
-    return Sought((asked - _FOREIGN) or asked)
+    asked = list_stems(blank_masks(query))
+    return StemSearch((asked - _FOREIGN_STOP_STEMS) or asked)
 
 
-def said_in(text: str, sought: Sought) -> frozenset[str]:
+def find_words(text: str, sought: StemSearch) -> frozenset[str]:
     """What a mask calls a secret was said by nobody."""
-    return sought.said_in(without_masks(text))
+    return sought.find_stems(blank_masks(text))
 
 
-def without_masks(text: str) -> str:
+def blank_masks(text: str) -> str:
     if "[masked: " not in text:
         return text
     return _MASK.sub(lambda mask: " " * len(mask[0]), text)
 
 
-DEFINED = 0.6  # of what is missing to 1 that code gains which defines what is asked for
-USED = 0.7  # what is left of the score of the other code, where some defines it
-FEW_WORDS = 3  # in a question of so many any word may be meant as a name
-MOST_NAMES = 16
-MOST_LINKS = 500
-POOL = 2
+DEFINITION_GAIN = 0.6  # of what is missing to 1 that code gains which defines what is asked for
+USAGE_FACTOR = 0.7  # what is left of the score of the other code, where some defines it
+MAX_NAME_WORDS = 3  # in a question of so many any word may be meant as a name
+MAX_NAMES = 16
+MAX_LINKS = 500
+CODE_FACTOR = 2
 
-_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*")
-_SHORTEST = 3  # characters of a name
+_CODE_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*")
+_MIN_NAME_CHARACTERS = 3  # characters of a name
 
 
-async def code_like(
-    store: RecordStore, query: str, language: str | None, limit: int, asking: Asking
-) -> Found:
+async def find_code(
+    store: RecordStore, query: str, language: str | None, limit: int, asking: QueryContext
+) -> SearchPage:
     """The best code; what defines a name of the question stands before what uses it."""
-    answer = await found(
+    answer = await find_turns(
         store,
         query,
-        profile=CODE_SEARCH,
+        profile=CODE_PROFILE,
         types=(language,) if language else (),
-        limit=limit * POOL,
+        limit=limit * CODE_FACTOR,
         asking=asking,
     )
-    return replace(answer, hits=(await definitions_first(store, query, answer.hits))[:limit])
+    return replace(answer, hits=(await prefer_definitions(store, query, answer.hits))[:limit])
 
 
-async def definitions_first(store: RecordStore, query: str, hits: Sequence[Hit]) -> list[Hit]:
+async def prefer_definitions(
+    store: RecordStore, query: str, hits: Sequence[SearchHit]
+) -> list[SearchHit]:
     """Best first, with code that defines a name of the question before other code."""
-    defining = await _defining(store, query)
+    defining = await _find_defining_code(store, query)
     if any(hit.record.id in defining for hit in hits):
-        hits = [_judged_code(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.at, hit.record.id))
+        hits = [
+            _adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits
+        ]
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
 
 
-async def languages(store: RecordStore) -> list[str]:
+async def list_languages(store: RecordStore) -> list[str]:
     """Those that code of past conversations is written in, the most frequent first."""
     counts: dict[str, int] = {}
     for tally in await store.tally((CODE,)):
@@ -392,30 +415,30 @@ async def languages(store: RecordStore) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
-def _judged_code(hit: Hit, defining: frozenset[str]) -> Hit:
+def _adjust_code_score(hit: SearchHit, defining: frozenset[str]) -> SearchHit:
     is_defining = hit.record.id in defining
-    gained = hit.score + DEFINED * (1 - hit.score)
-    return replace(hit, score=gained if is_defining else USED * hit.score)
+    gained = hit.score + DEFINITION_GAIN * (1 - hit.score)
+    return replace(hit, score=gained if is_defining else USAGE_FACTOR * hit.score)
 
 
-async def _defining(store: RecordStore, query: str) -> frozenset[str]:
+async def _find_defining_code(store: RecordStore, query: str) -> frozenset[str]:
     """The code that defines something whose name is in the question."""
-    wanted = tuple(dict.fromkeys(_names(query)))[:MOST_NAMES]
+    wanted = tuple(dict.fromkeys(_parse_code_names(query)))[:MAX_NAMES]
     if not wanted:
         return frozenset()
-    symbols = await store.scan(Where(kinds=(SYMBOL,), name_keys=wanted))
+    symbols = await store.scan(RecordFilter(kinds=(SYMBOL,), name_keys=wanted))
     if not symbols:
         return frozenset()
-    links = await store.links(
-        [symbol.id for symbol in symbols], direction="in", sources=(CODE,), limit=MOST_LINKS
+    links = await store.find_links(
+        [symbol.id for symbol in symbols], direction="in", sources=(CODE,), limit=MAX_LINKS
     )
     return frozenset(link.source for link in links if link.verb == DEFINES)
 
 
-def _names(query: str) -> list[str]:
+def _parse_code_names(query: str) -> list[str]:
     """What may be the name of something in code: in a longer question only what looks like one."""
-    words = [word for word in _NAME.findall(query) if word.lower() not in STOP_WORDS]
-    long_enough = [word for word in words if len(word) >= _SHORTEST]
-    if len(words) <= FEW_WORDS:
+    words = [word for word in _CODE_NAME.findall(query) if word.lower() not in STOP_WORDS]
+    long_enough = [word for word in words if len(word) >= _MIN_NAME_CHARACTERS]
+    if len(words) <= MAX_NAME_WORDS:
         return long_enough
     return [word for word in long_enough if not (word.isalpha() and word[1:].islower())]

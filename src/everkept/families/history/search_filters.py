@@ -8,32 +8,34 @@ from typing import Literal
 
 from everkept.core.paths import (
     ends_with,
-    exact_parts,
     is_absolute,
     is_whole,
     is_windows,
     is_within,
-    loose_parts,
-    names_in,
+    split_exact,
+    split_loose,
     starts_with,
+    strip_root,
 )
 
-TimeRange = Literal["today", "week", "month", "all"]
+TimeRangeName = Literal["today", "week", "month", "all"]
 
-CLOCKS_APART = 60 * 1_000_000  # microseconds
-NEAR_ENOUGH = 0.5  # likeness of two names from which one may be meant by the other
+CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000  # microseconds
+MIN_LIKENESS = 0.5  # likeness of two names from which one may be meant by the other
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def bounds(time_range: TimeRange, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
+def compute_bounds(
+    time_range: TimeRangeName, now: int, zone: tzinfo
+) -> tuple[int | None, int | None]:
     """The first and the last moment that count. What is dated in the future is in no range but
     `all`; clocks of two machines may be a little apart."""
-    start = since(time_range, now, zone)
-    return start, None if start is None else now + CLOCKS_APART
+    start = compute_start(time_range, now, zone)
+    return start, None if start is None else now + CLOCK_SKEW_MICROSECONDS
 
 
-def since(time_range: TimeRange, now: int, zone: tzinfo) -> int | None:
+def compute_start(time_range: TimeRangeName, now: int, zone: tzinfo) -> int | None:
     """The first moment that counts: local midnight, seven days ago, a calendar month ago."""
     moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
     match time_range:
@@ -42,22 +44,22 @@ def since(time_range: TimeRange, now: int, zone: tzinfo) -> int | None:
         case "week":
             start = moment - timedelta(days=7)
         case "month":
-            start = _month_back(moment)
+            start = _subtract_month(moment)
         case "all":
             return None
     return (start.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-def _month_back(moment: datetime) -> datetime:
+def _subtract_month(moment: datetime) -> datetime:
     """The same day of the month before, or its last one."""
     year, month = (moment.year, moment.month - 1) if moment.month > 1 else (moment.year - 1, 12)
     return moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1]))
 
 
-def projects_meant(wanted: str, known: Iterable[str]) -> list[str]:
+def match_projects(wanted: str, known: Iterable[str]) -> list[str]:
     """The folders that a filter means: one by its path or its last parts, and all below it."""
-    folders = {folder: loose_parts(folder) for folder in known if folder}
-    asked = loose_parts(wanted)
+    folders = {folder: split_loose(folder) for folder in known if folder}
+    asked = split_loose(wanted)
     if not asked:
         return []
     if is_whole(asked):
@@ -69,15 +71,15 @@ def projects_meant(wanted: str, known: Iterable[str]) -> list[str]:
             for folder, parts in folders.items()
             if any(starts_with(parts, above) for above in named)
         ]
-    return [folder for folder, parts in folders.items() if _holds(parts, asked)]
+    return [folder for folder, parts in folders.items() if _contains(parts, asked)]
 
 
-def last_part(path: str) -> str:
+def get_folder_name(path: str) -> str:
     """The name of a folder, for who has it elsewhere."""
-    return next(iter(loose_parts(path)[-1:]), "")
+    return next(iter(split_loose(path)[-1:]), "")
 
 
-def projects_named(wanted: str, known: Iterable[str]) -> list[str]:
+def match_named_projects(wanted: str, known: Iterable[str]) -> list[str]:
     """The folders that somebody names who wants to remove them, with all below them.
 
     A folder is named by its path or by its last parts in full, and where case tells folders apart,
@@ -89,29 +91,29 @@ def projects_named(wanted: str, known: Iterable[str]) -> list[str]:
     return [folder for folder in folders if is_within(folder, named)]
 
 
-def nearest_project(wanted: str, known: Sequence[str]) -> str | None:
+def find_nearest_project(wanted: str, known: Sequence[str]) -> str | None:
     """The folder whose name is most like what was asked for, if any is."""
-    asked = loose_parts(wanted)
+    asked = split_loose(wanted)
     last = asked[-1] if asked else ""
 
     def likeness(folder: str) -> float:
-        parts = loose_parts(folder)
+        parts = split_loose(folder)
         names = ((wanted.lower(), folder.lower()), (last, parts[-1] if parts else ""))
         return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in names)
 
     best = max(filter(None, known), key=likeness, default=None)
-    return best if best is not None and likeness(best) >= NEAR_ENOUGH else None
+    return best if best is not None and likeness(best) >= MIN_LIKENESS else None
 
 
 def _ends_with(folder: str, name: str) -> bool:
     on_windows = is_windows(folder)
     return ends_with(
-        exact_parts(folder, as_windows=on_windows),
-        names_in(exact_parts(name, as_windows=on_windows)),
+        split_exact(folder, as_windows=on_windows),
+        strip_root(split_exact(name, as_windows=on_windows)),
     )
 
 
-def _holds(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+def _contains(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
     return any(
         parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1)
     )

@@ -5,32 +5,32 @@ import re
 from collections.abc import Mapping, Sequence
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Record, Where
-from everkept.core.text import clipped
-from everkept.core.times import iso
+from everkept.core.records import Record, RecordFilter
+from everkept.core.text import clip_text
+from everkept.core.times import format_iso
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
-from everkept.families.history.relevance import shown_score, sought_by, without_masks
+from everkept.families.history.relevance import blank_masks, parse_query, round_score
 from everkept.families.history.search_answers import (
-    LOCAL,
-    Context,
-    Covered,
+    LOCAL_SOURCE,
     MemoryResult,
-    Resolution,
+    ProblemResolution,
+    ResultPeriod,
     ResultType,
-    Stats,
-    on_one_line,
+    SearchStats,
+    TurnContext,
+    flatten_code,
 )
-from everkept.language.sentences import sentences
-from everkept.language.telling_words import stems
-from everkept.retrieval.excerpts import Sought, excerpt
-from everkept.retrieval.profile import Hit
+from everkept.language.sentences import split_sentences
+from everkept.language.telling_words import list_stems
+from everkept.retrieval.excerpts import StemSearch, select_excerpt
+from everkept.retrieval.profile import SearchHit
 from everkept.values import Value, field, replace
 
-NOWHERE: Mapping[int, Record] = {}
+NO_TURNS: Mapping[int, Record] = {}
 FIRST_TURNS = 4  # of a conversation, in which everybody has spoken as a rule
 
 
-class Surroundings(Value):
+class NearbyTurns(Value):
     """Turns by conversation and position, and conversations by id."""
 
     turns: Mapping[str, Mapping[int, Record]] = field(
@@ -39,49 +39,53 @@ class Surroundings(Value):
     conversations: Mapping[str, Record] = field(default_factory=dict[str, Record])
     turns_of_code: Mapping[str, Record] = field(default_factory=dict[str, Record])
 
-    def turn(self, record: Record) -> Record | None:
+    def find_turn(self, record: Record) -> Record | None:
         """The turn itself, or the one that code stands in."""
         return record if record.kind == TURN else self.turns_of_code.get(record.parent or "")
 
-    def beside(self, turn: Record | None, step: int) -> Record | None:
+    def find_neighbor(self, turn: Record | None, step: int) -> Record | None:
         if turn is None or turn.position is None:
             return None
-        return self.turns.get(turn.parent or "", NOWHERE).get(turn.position + step)
+        return self.turns.get(turn.parent or "", NO_TURNS).get(turn.position + step)
 
-    def participants(self, turn: Record | None) -> list[str]:
+    def list_participants(self, turn: Record | None) -> list[str]:
         """Who speaks in the conversation, as far as its turns are here, in the order they spoke."""
-        known = self.turns.get((turn.parent if turn else None) or "", NOWHERE)
+        known = self.turns.get((turn.parent if turn else None) or "", NO_TURNS)
         return list(dict.fromkeys(a for place in sorted(known) if (a := known[place].author)))
 
-    def conversation(self, turn: Record | None) -> Record | None:
+    def find_conversation(self, turn: Record | None) -> Record | None:
         return None if turn is None else self.conversations.get(turn.parent or "")
 
 
-async def surroundings(
+async def read_nearby_turns(
     store: RecordStore, records: Sequence[Record], *, beside: bool = True
-) -> Surroundings:
+) -> NearbyTurns:
     """Of turns and code; the turns beside them, and the first ones of their conversations, where
     these are wanted."""
     parents = [record.parent for record in records if record.kind == CODE and record.parent]
     of_code = {turn.id: turn for turn in await store.get(parents)} if parents else {}
     turns = [*(record for record in records if record.kind == TURN), *of_code.values()]
     ids = list(dict.fromkeys(turn.parent for turn in turns if turn.parent))
-    around, known = await asyncio.gather(_beside(store, turns if beside else ()), store.get(ids))
+    around, known = await asyncio.gather(
+        _read_neighbors(store, turns if beside else ()), store.get(ids)
+    )
     conversations = {record.id: record for record in known if record.kind == CONVERSATION}
-    return Surroundings(around, conversations, of_code)
+    return NearbyTurns(around, conversations, of_code)
 
 
-async def turns_between(
+async def read_turns_between(
     store: RecordStore, conversation: str, session: str, first: int, last: int
 ) -> list[Record]:
     """The turns of a conversation from one position to another, in their order."""
     places = tuple((session, position) for position in range(max(first, 0), last + 1))
     # Another program may have used the same id for a session of its own.
-    found = [turn for turn in await _at(store, places) if turn.parent == conversation]
+    found = [turn for turn in await _read_at(store, places) if turn.parent == conversation]
     return sorted(found, key=lambda turn: (turn.position or 0, turn.id))
 
 
-async def _beside(store: RecordStore, turns: Sequence[Record]) -> dict[str, dict[int, Record]]:
+async def _read_neighbors(
+    store: RecordStore, turns: Sequence[Record]
+) -> dict[str, dict[int, Record]]:
     """The turns at these, just before and after them, and at the beginning of the conversation,
     by conversation and position."""
     places = {
@@ -91,25 +95,25 @@ async def _beside(store: RecordStore, turns: Sequence[Record]) -> dict[str, dict
         for place in (*range(FIRST_TURNS), *range(turn.position - 1, turn.position + 2))
     }
     around: dict[str, dict[int, Record]] = {}
-    for turn in await _at(store, sorted(places)):
+    for turn in await _read_at(store, sorted(places)):
         around.setdefault(turn.parent or "", {})[turn.position or 0] = turn
     return around
 
 
-async def _at(store: RecordStore, places: Sequence[tuple[str, int]]) -> list[Record]:
-    return await store.scan(Where(kinds=(TURN,), places=tuple(places))) if places else []
+async def _read_at(store: RecordStore, places: Sequence[tuple[str, int]]) -> list[Record]:
+    return await store.scan(RecordFilter(kinds=(TURN,), places=tuple(places))) if places else []
 
 
-LONGEST_CONTENT = 600  # characters of a turn
-LONGEST_CODE = 1_200
-LONGEST_BESIDE = 240  # of a turn before or after
-_MARKS = 3  # characters that say that something is left out
+MAX_CONTENT_CHARACTERS = 600  # characters of a turn
+MAX_CODE_CHARACTERS = 1_200
+MAX_NEIGHBOR_CHARACTERS = 240  # of a turn before or after
+_ELLIPSIS_CHARACTERS = 3  # characters that say that something is left out
 
 
-def presented(
-    hits: Sequence[Hit],
+def build_results(
+    hits: Sequence[SearchHit],
     query: str,
-    around: Surroundings,
+    around: NearbyTurns,
     *,
     decisions: bool = True,
     with_context: bool = True,
@@ -118,11 +122,11 @@ def presented(
     """In the order given. Without `decisions`, a decision is a conversation like any other."""
     known = resolutions or {}
     return [
-        _result(
+        _build_result(
             hit,
             query,
             around,
-            _type_of(hit.record, decisions=decisions),
+            _get_type(hit.record, decisions=decisions),
             with_context=with_context,
             resolution=known.get(hit.record.id),
         )
@@ -130,24 +134,24 @@ def presented(
     ]
 
 
-def stats_of(results: Sequence[MemoryResult]) -> Stats:
+def compute_stats(results: Sequence[MemoryResult]) -> SearchStats:
     sources: dict[str, int] = {}
     for result in results:
         sources[result.source] = sources.get(result.source, 0) + 1
     times = sorted(result.context.timestamp for result in results)
-    return Stats(len(results), sources, Covered(times[0], times[-1]) if times else None)
+    return SearchStats(len(results), sources, ResultPeriod(times[0], times[-1]) if times else None)
 
 
-def _type_of(record: Record, *, decisions: bool) -> ResultType:
+def _get_type(record: Record, *, decisions: bool) -> ResultType:
     if record.kind == CODE:
         return "code"
     return "decision" if decisions and record.type == DECISION else "conversation"
 
 
-def _result(
-    hit: Hit,
+def _build_result(
+    hit: SearchHit,
     query: str,
-    around: Surroundings,
+    around: NearbyTurns,
     kind: ResultType,
     *,
     with_context: bool,
@@ -155,30 +159,32 @@ def _result(
 ) -> MemoryResult:
     record = hit.record
     is_code = record.kind == CODE
-    content = shown_of(record.text, query, LONGEST_CODE if is_code else LONGEST_CONTENT)
-    conversation = around.conversation(around.turn(record))
+    content = clip_excerpt(
+        record.text, query, MAX_CODE_CHARACTERS if is_code else MAX_CONTENT_CHARACTERS
+    )
+    conversation = around.find_conversation(around.find_turn(record))
     return MemoryResult(
         id=record.id,
         type=kind,
         content=content,
-        context=_context(record, around, with_context=with_context),
-        relevance_score=shown_score(hit.score),
-        source=LOCAL,
-        highlights=highlights(content, query),
+        context=_build_context(record, around, with_context=with_context),
+        relevance_score=round_score(hit.score),
+        source=LOCAL_SOURCE,
+        highlights=find_highlights(content, query),
         title=conversation.name if conversation else None,
         language=record.type if is_code else None,
         file=record.name if is_code else None,
-        resolution=_resolution(resolution, query),
+        resolution=_build_resolution(resolution, query),
     )
 
 
-def _context(record: Record, around: Surroundings, *, with_context: bool) -> Context:
-    turn = around.turn(record)
-    context = Context(
+def _build_context(record: Record, around: NearbyTurns, *, with_context: bool) -> TurnContext:
+    turn = around.find_turn(record)
+    context = TurnContext(
         session_id=record.session or "",
         project_path=record.scope,
-        timestamp=iso(record.at),
-        participants=around.participants(turn) or ([record.author] if record.author else []),
+        timestamp=format_iso(record.effective_at),
+        participants=around.list_participants(turn) or ([record.author] if record.author else []),
         author=record.author,
         branch=(turn or record).facets.get("branch"),
         program=(turn or record).facets.get("source"),
@@ -187,36 +193,40 @@ def _context(record: Record, around: Surroundings, *, with_context: bool) -> Con
         return context
     return replace(
         context,
-        before=_clipped(around.beside(turn, -1)),
-        after=_clipped(around.beside(turn, 1)),
-        said=_clipped(turn) if turn is not record else None,
+        before=_clip_turn(around.find_neighbor(turn, -1)),
+        after=_clip_turn(around.find_neighbor(turn, 1)),
+        said=_clip_turn(turn) if turn is not record else None,
     )
 
 
-def _clipped(turn: Record | None) -> str | None:
-    return (clipped(on_one_line(turn.text), LONGEST_BESIDE) or None) if turn is not None else None
+def _clip_turn(turn: Record | None) -> str | None:
+    return (
+        (clip_text(flatten_code(turn.text), MAX_NEIGHBOR_CHARACTERS) or None)
+        if turn is not None
+        else None
+    )
 
 
-def _resolution(turn: Record | None, query: str) -> Resolution | None:
+def _build_resolution(turn: Record | None, query: str) -> ProblemResolution | None:
     if turn is None:
         return None
-    return Resolution(turn.id, shown_of(turn.text, query, LONGEST_CONTENT))
+    return ProblemResolution(turn.id, clip_excerpt(turn.text, query, MAX_CONTENT_CHARACTERS))
 
 
-def shown_of(text: str, query: str, most: int) -> str:
-    return excerpt(text, query, most - _MARKS).text
+def clip_excerpt(text: str, query: str, most: int) -> str:
+    return select_excerpt(text, query, most - _ELLIPSIS_CHARACTERS).text
 
 
-MOST = 3  # phrases
-LONGEST = 100  # characters of a phrase, without its marks
-BESIDE = 24  # characters that are shown on each side of the words
-MARK = "**"
+MAX_PHRASES = 3  # phrases
+MAX_PHRASE_CHARACTERS = 100  # characters of a phrase, without its marks
+MARGIN_CHARACTERS = 24  # characters that are shown on each side of the words
+HIGHLIGHT_MARK = "**"
 
 _WORD = re.compile(r"[^\s()\[\]{}<>,;\"`=|]+")
-_CORE = re.compile(r"\w(?:\S*\w)?")
+_WORD_CORE = re.compile(r"\w(?:\S*\w)?")
 
 
-class Phrase(Value):
+class HighlightPhrase(Value):
     """A part of a line from its first word that was asked for to its last, and how many there
     are."""
 
@@ -224,35 +234,35 @@ class Phrase(Value):
     asked: frozenset[str]
 
 
-def highlights(text: str, query: str) -> list[str]:
+def find_highlights(text: str, query: str) -> list[str]:
     """The phrases with most of the words, in the order of the text; none where no word is there."""
-    sought = sought_by(query)
-    text = without_masks(text)
+    sought = parse_query(query)
+    text = blank_masks(text)
     phrases = [
         phrase
-        for sentence in sentences(text)
+        for sentence in split_sentences(text)
         for line in sentence.splitlines()
-        if (phrase := _phrase(line, sought)) is not None
+        if (phrase := _find_phrase(line, sought)) is not None
     ]
-    chosen: list[Phrase] = []
+    chosen: list[HighlightPhrase] = []
     told: set[str] = set()
     by_words = sorted(range(len(phrases)), key=lambda i: (-len(phrases[i].asked), i))
     for number in by_words:
         # Another phrase with the same words tells nothing, but for the first one.
-        if len(chosen) < MOST and not phrases[number].asked <= told:
+        if len(chosen) < MAX_PHRASES and not phrases[number].asked <= told:
             chosen.append(phrases[number])
             told |= phrases[number].asked
     return [phrase.text for phrase in phrases if phrase in chosen]
 
 
-def _phrase(line: str, sought: Sought) -> Phrase | None:
+def _find_phrase(line: str, sought: StemSearch) -> HighlightPhrase | None:
     """The words that were asked for and what stands between them, with a little on both sides."""
-    if not sought.may_be_in(line):
+    if not sought.can_be_in(line):
         return None
     found = [
         (word, said)
         for word in _WORD.finditer(line)
-        if sought.may_be_in_chunk(word[0]) and (said := _said(word[0], sought))
+        if sought.can_be_in_chunk(word[0]) and (said := _find_word_stems(word[0], sought))
     ]
     if not found:
         return None
@@ -260,42 +270,47 @@ def _phrase(line: str, sought: Sought) -> Phrase | None:
     said = found[0][1]
     marked = [first]
     for word, more in found[1:]:
-        if word.end() - first.start() <= LONGEST - 2 * BESIDE:
+        if word.end() - first.start() <= MAX_PHRASE_CHARACTERS - 2 * MARGIN_CHARACTERS:
             last, said = word, said | more
             marked.append(word)
-    start = _earlier(line, first.start())
-    end = _later(line, last.end())
+    start = _find_start(line, first.start())
+    end = _find_end(line, last.end())
     pieces: list[str] = []
     at = start
     for word in marked:
-        left, right = _core(word, said)
-        pieces += [line[at:left], MARK, line[left:right][:LONGEST], MARK]
+        left, right = _find_core(word, said)
+        pieces += [
+            line[at:left],
+            HIGHLIGHT_MARK,
+            line[left:right][:MAX_PHRASE_CHARACTERS],
+            HIGHLIGHT_MARK,
+        ]
         at = right
     shown = " ".join("".join([*pieces, line[at:end]]).split())
-    return Phrase(("… " if start else "") + shown + ("…" if end < len(line) else ""), said)
+    return HighlightPhrase(("… " if start else "") + shown + ("…" if end < len(line) else ""), said)
 
 
-def _said(word: str, sought: Sought) -> frozenset[str]:
+def _find_word_stems(word: str, sought: StemSearch) -> frozenset[str]:
     """A number counts by itself: the 3 of S3 was not asked for."""
-    found = sought.said_in(word)
-    if not any(map(str.isdigit, found)) or len(stems(word)) == 1:
+    found = sought.find_stems(word)
+    if not any(map(str.isdigit, found)) or len(list_stems(word)) == 1:
         return found
     return frozenset(s for s in found if not s.isdigit())
 
 
-def _core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:
+def _find_core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:
     """Where a word begins and ends without the punctuation at its edges; of scripts without spaces
     only what was asked for."""
     pieces = [(at, at + 2) for at in range(len(word[0])) if word[0][at : at + 2] in asked]
     if pieces and not word[0].isascii():
-        return word.start() + pieces[0][0], word.start() + _end_of_run(pieces)
-    found = _CORE.search(word[0])
+        return word.start() + pieces[0][0], word.start() + _find_run_end(pieces)
+    found = _WORD_CORE.search(word[0])
     if found is None:
         return word.span()
     return word.start() + found.start(), word.start() + found.end()
 
 
-def _end_of_run(pieces: Sequence[tuple[int, int]]) -> int:
+def _find_run_end(pieces: Sequence[tuple[int, int]]) -> int:
     """Where the first pieces end that overlap each other."""
     end = pieces[0][1]
     for left, right in pieces:
@@ -304,16 +319,16 @@ def _end_of_run(pieces: Sequence[tuple[int, int]]) -> int:
     return end
 
 
-def _earlier(line: str, at: int) -> int:
+def _find_start(line: str, at: int) -> int:
     """A place before, where a word begins."""
-    if at <= BESIDE:
+    if at <= MARGIN_CHARACTERS:
         return 0
-    blank = line.find(" ", at - BESIDE, at)
+    blank = line.find(" ", at - MARGIN_CHARACTERS, at)
     return at if blank < 0 else blank + 1
 
 
-def _later(line: str, at: int) -> int:
-    if len(line) - at <= BESIDE:
+def _find_end(line: str, at: int) -> int:
+    if len(line) - at <= MARGIN_CHARACTERS:
         return len(line)
-    blank = line.rfind(" ", at, at + BESIDE)
+    blank = line.rfind(" ", at, at + MARGIN_CHARACTERS)
     return at if blank < 0 else blank

@@ -7,55 +7,55 @@ from typing import Literal
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
-from everkept.core.sessions import acting
-from everkept.core.text import clipped, normalised
-from everkept.core.times import ago, parsed
-from everkept.families.history.code_languages import named_language
+from everkept.core.sessions import get_acting_account
+from everkept.core.text import clip_text, compute_name_key
+from everkept.core.times import format_ago, parse_time
+from everkept.families.history.code_languages import normalize_language
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
 from everkept.families.history.relevance import (
-    SIMILAR,
-    Asking,
-    asks_for_decisions,
-    code_like,
-    decisions_first,
-    found,
-    in_order,
-    languages,
-    near_the_best,
-    said_in,
-    sought_by,
-    what_is_asked,
-    without_masks,
+    SIMILAR_PROFILE,
+    QueryContext,
+    blank_masks,
+    drop_low_scores,
+    find_code,
+    find_turns,
+    find_words,
+    is_decision_question,
+    list_languages,
+    parse_query,
+    prefer_decisions,
+    sort_for_display,
+    strip_decision_words,
 )
 from everkept.families.history.search_answers import MemoryResult, MemorySearchResult
 from everkept.families.history.search_filters import (
-    TimeRange,
-    bounds,
-    nearest_project,
-    projects_meant,
+    TimeRangeName,
+    compute_bounds,
+    find_nearest_project,
+    match_projects,
 )
 from everkept.families.history.search_results import (
-    presented,
-    stats_of,
-    surroundings,
-    turns_between,
+    build_results,
+    compute_stats,
+    read_nearby_turns,
+    read_turns_between,
 )
 from everkept.language.sentences import has_block
-from everkept.language.telling_words import key_topics, stems
-from everkept.retrieval.profile import Found, Hit, Notice
-from everkept.tools.tool import Warned
+from everkept.language.telling_words import find_key_topics, list_stems
+from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
-PROBLEM, FIX = "problem", "fix"  # facets of turns
-USER = "user"  # author of turns, in the transcripts of programs
-AHEAD = 40  # turns after a problem in which its solution is looked for
-SOON = 3  # turns after one in which a word that something works is about it
-POOL = 3  # times the results that are wanted, as one of a conversation is shown
-LONGEST_DESCRIPTION = 600  # characters, where code comes with it: both are to be heard
+PROBLEM_FACET, FIX_FACET = "problem", "fix"  # facets of turns
+USER_AUTHOR = "user"  # author of turns, in the transcripts of programs
+MAX_TURNS_TO_FIX = 40  # turns after a problem in which its solution is looked for
+MAX_TURNS_TO_CONFIRM = 3  # turns after one in which a word that something works is about it
+SEARCH_FACTOR = 3  # times the results that are wanted, as one of a conversation is shown
+MAX_DESCRIPTION_CHARACTERS = 600  # characters, where code comes with it: both are to be heard
 # What is left of the score of a turn that is no problem, and of one that nobody solved.
-NO_PROBLEM, UNSOLVED = 0.85, 0.85
+NO_PROBLEM_FACTOR, UNSOLVED_FACTOR = 0.85, 0.85
 # Elsewhere this may be said of anything; after a problem it says that it is solved.
-_WORKS = re.compile(
+_SUCCESS_PHRASE = re.compile(
     r"\b(?:works?|(?:runs?|goes|went) through|pass(?:es)?|(?:is|are) green)"
     r"(?:\W+(?:fine|well))?\W+(?:now|again)\b|\b(?:now|again)\W+(?:works|passes|runs through)\b"
     r"|^\W*(?:\w+\W+){0,2}works\W+(?:thanks|thank you)",
@@ -63,159 +63,159 @@ _WORKS = re.compile(
 )
 
 
-class Solved(Value):
+class SimilarProblems(Value):
     """What was found, best first, and the turn that solved each by its id, where one did."""
 
-    found: Found
+    found: SearchPage
     resolutions: Mapping[str, Record]
 
 
-class Fix(Value):
+class FixTurn(Value):
     """A turn that says that something is solved, and the answer that the user says it of."""
 
     turn: Record
     answer: Record | None
 
 
-async def similar(
-    store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
-) -> Solved:
+async def find_similar(
+    store: RecordStore, description: str, code: str | None, limit: int, asking: QueryContext
+) -> SimilarProblems:
     """Turns that are like the problem; those first that name an error and were solved later."""
-    query = question(description, code)
-    answer = await found(
+    query = build_problem_query(description, code)
+    answer = await find_turns(
         store,
         query,
-        profile=SIMILAR,
-        limit=max(limit * POOL, 20),
+        profile=SIMILAR_PROFILE,
+        limit=max(limit * SEARCH_FACTOR, 20),
         asking=asking,
         repeated=True,  # the same problem may be solved in one place and not in another
     )
-    resolutions = await _resolutions(store, [hit.record for hit in answer.hits])
+    resolutions = await _find_resolutions(store, [hit.record for hit in answer.hits])
     judged = sorted(
-        (_judged(hit, resolutions) for hit in answer.hits),
-        key=lambda hit: (-hit.score, -hit.record.at, hit.record.id),
+        (_adjust_score(hit, resolutions) for hit in answer.hits),
+        key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id),
     )
-    hits = near_the_best(_each_text_once(_one_for_a_conversation(judged)))[:limit]
-    return Solved(replace(answer, hits=hits), resolutions)
+    hits = drop_low_scores(_remove_duplicates(_keep_best_per_conversation(judged)))[:limit]
+    return SimilarProblems(replace(answer, hits=hits), resolutions)
 
 
-def question(description: str, code: str | None) -> str:
+def build_problem_query(description: str, code: str | None) -> str:
     """The problem with its code: of what is long, the beginning of both."""
     if not code or not code.strip():
         return description
-    return f"{description[:LONGEST_DESCRIPTION]}\n{code.strip()}"
+    return f"{description[:MAX_DESCRIPTION_CHARACTERS]}\n{code.strip()}"
 
 
-def _judged(hit: Hit, resolutions: Mapping[str, Record]) -> Hit:
+def _adjust_score(hit: SearchHit, resolutions: Mapping[str, Record]) -> SearchHit:
     facets = hit.record.facets
     score = hit.score
-    if not _names_a_problem(hit):
-        score *= NO_PROBLEM
-    if not facets.get(FIX) and hit.record.id not in resolutions:
-        score *= UNSOLVED
+    if not _is_problem(hit):
+        score *= NO_PROBLEM_FACTOR
+    if not facets.get(FIX_FACET) and hit.record.id not in resolutions:
+        score *= UNSOLVED_FACTOR
     return replace(hit, score=score)
 
 
-def _one_for_a_conversation(hits: Sequence[Hit]) -> list[Hit]:
+def _keep_best_per_conversation(hits: Sequence[SearchHit]) -> list[SearchHit]:
     """A problem is spoken of in many turns: the best one that names it is shown, with the score of
     the best of all. They come best first."""
-    conversations: dict[str, list[Hit]] = {}
+    conversations: dict[str, list[SearchHit]] = {}
     for hit in hits:
         conversations.setdefault(hit.record.parent or hit.record.id, []).append(hit)
     return [
-        replace(next(filter(_names_a_problem, some), some[0]), score=some[0].score)
+        replace(next(filter(_is_problem, some), some[0]), score=some[0].score)
         for some in conversations.values()
     ]
 
 
-def _each_text_once(hits: Sequence[Hit]) -> list[Hit]:
-    best: dict[str, Hit] = {}
+def _remove_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
+    best: dict[str, SearchHit] = {}
     for hit in hits:
-        best.setdefault(normalised(hit.record.text), hit)
+        best.setdefault(compute_name_key(hit.record.text), hit)
     return list(best.values())
 
 
-def _names_a_problem(hit: Hit) -> bool:
-    return bool(hit.record.facets.get(PROBLEM))
+def _is_problem(hit: SearchHit) -> bool:
+    return bool(hit.record.facets.get(PROBLEM_FACET))
 
 
-async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
+async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
     """For each turn the first one after it in its conversation that says that it is solved; where
     the user says so, the answer just before tells how."""
     conversations: dict[tuple[str, str], list[Record]] = {}
     for turn in turns:
-        may_ask = turn.author == USER or turn.facets.get(PROBLEM)
+        may_ask = turn.author == USER_AUTHOR or turn.facets.get(PROBLEM_FACET)
         if may_ask and turn.parent and turn.session is not None and turn.position is not None:
             conversations.setdefault((turn.parent, turn.session), []).append(turn)
     found_fixes = await asyncio.gather(
-        *(_fixes(store, *place, some) for place, some in conversations.items())
+        *(_find_fixes(store, *place, some) for place, some in conversations.items())
     )
     return {
         turn.id: fix
         for some, fixes in zip(conversations.values(), found_fixes, strict=True)
         for turn in some
-        if (fix := _first_after(turn, fixes)) is not None
+        if (fix := _find_first_after(turn, fixes)) is not None
     }
 
 
-def _says_it_works(turn: Record) -> bool:
-    return bool(_WORKS.search(turn.text))
+def _is_confirmation(turn: Record) -> bool:
+    return bool(_SUCCESS_PHRASE.search(turn.text))
 
 
-async def _fixes(
+async def _find_fixes(
     store: RecordStore, conversation: str, session: str, turns: Sequence[Record]
-) -> list[Fix]:
+) -> list[FixTurn]:
     positions = [turn.position or 0 for turn in turns]
-    first, last = min(positions) + 1, max(positions) + AHEAD
-    after = await turns_between(store, conversation, session, first, last)
-    answers = {turn.position: turn for turn in after if turn.author != USER}
+    first, last = min(positions) + 1, max(positions) + MAX_TURNS_TO_FIX
+    after = await read_turns_between(store, conversation, session, first, last)
+    answers = {turn.position: turn for turn in after if turn.author != USER_AUTHOR}
     return [
-        Fix(turn, answers.get((turn.position or 0) - 1) if turn.author == USER else None)
+        FixTurn(turn, answers.get((turn.position or 0) - 1) if turn.author == USER_AUTHOR else None)
         for turn in after
-        if turn.facets.get(FIX) or _says_it_works(turn)
+        if turn.facets.get(FIX_FACET) or _is_confirmation(turn)
     ]
 
 
-def _first_after(turn: Record, fixes: Sequence[Fix]) -> Record | None:
+def _find_first_after(turn: Record, fixes: Sequence[FixTurn]) -> Record | None:
     place = turn.position or 0
-    is_open = turn.facets.get(PROBLEM) and not turn.facets.get(FIX)
-    soon = SOON if is_open else 0
-    ahead = AHEAD if turn.facets.get(PROBLEM) else SOON
+    is_open = turn.facets.get(PROBLEM_FACET) and not turn.facets.get(FIX_FACET)
+    soon = MAX_TURNS_TO_CONFIRM if is_open else 0
+    ahead = MAX_TURNS_TO_FIX if turn.facets.get(PROBLEM_FACET) else MAX_TURNS_TO_CONFIRM
     for fix in fixes:
-        is_said = bool(fix.turn.facets.get(FIX))
+        is_said = bool(fix.turn.facets.get(FIX_FACET))
         if place < (fix.turn.position or 0) <= place + (ahead if is_said else soon):
             tells_how = fix.answer is not None and place < (fix.answer.position or 0)
             return fix.answer if tells_how else fix.turn
     return None
 
 
-MOST_NAMED = 3  # topics in the sentence
-MOST_TOPICS = 5
-SURE = 0.9  # score from which the best result is spoken of
-LONG_SPAN = 30  # days, from which the results' span is told
-LONGEST_QUERY = 80  # characters of the question that are repeated
+MAX_SUMMARY_TOPICS = 3  # topics in the sentence
+MAX_TOPICS = 5
+SURE_SCORE = 0.9  # score from which the best result is spoken of
+LONG_SPAN_DAYS = 30  # days, from which the results' span is told
+MAX_QUERY_CHARACTERS = 80  # characters of the question that are repeated
 
-_DAY = 86_400 * 1_000_000
-_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
+_DAY_MICROSECONDS = 86_400 * 1_000_000
+_CODE_BLOCK = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 
 
-class Noun(Value):
+class ResultNoun(Value):
     """What is searched for, one and many."""
 
     one: str
     many: str
 
-    def counted(self, count: int) -> str:
+    def format_count(self, count: int) -> str:
         return f"1 {self.one}" if count == 1 else f"{count} {self.many}"
 
 
-DISCUSSIONS = Noun("relevant discussion", "relevant discussions")
-DECISIONS = Noun("decision", "decisions")
-CODE_PIECES = Noun("piece of code", "pieces of code")
-PROBLEMS = Noun("similar problem", "similar problems")
+DISCUSSIONS = ResultNoun("relevant discussion", "relevant discussions")
+DECISIONS = ResultNoun("decision", "decisions")
+CODE_PIECES = ResultNoun("piece of code", "pieces of code")
+PROBLEMS = ResultNoun("similar problem", "similar problems")
 
 
-class Told(Value):
+class SummaryFacts(Value):
     """What the sentence needs to know of a result."""
 
     score: float
@@ -224,12 +224,12 @@ class Told(Value):
     has_words: bool = True  # of the question
 
 
-def summary(
+def format_summary(
     query: str,
-    results: Sequence[Told],
+    results: Sequence[SummaryFacts],
     topics: Sequence[str],
     now: int,
-    noun: Noun = DISCUSSIONS,
+    noun: ResultNoun = DISCUSSIONS,
     within: str = "",
     *,
     is_all: bool = True,
@@ -238,7 +238,7 @@ def summary(
     word of the question is in them, that they are only near it. `within` tells what the search was
     narrowed to: there may be something elsewhere, as there may be where it is not `is_all` that
     could be searched."""
-    asked = f'"{clipped(query, LONGEST_QUERY)}"'
+    asked = f'"{clip_text(query, MAX_QUERY_CHARACTERS)}"'
     if not results:
         none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}{within}."
         if not is_all:
@@ -246,64 +246,66 @@ def summary(
         if within:
             return f"{none} Without that filter there may be some."
         return f"{none} This might be a new topic that we haven't explored together yet."
-    sentence = f"I found {noun.counted(len(results))} about {asked}"
+    sentence = f"I found {noun.format_count(len(results))} about {asked}"
     if not any(result.has_words for result in results):
-        near = Noun(noun.one.removeprefix("relevant "), noun.many.removeprefix("relevant "))
-        sentence = f"I found no word of {asked}, but {near.counted(len(results))} near in meaning"
+        near = ResultNoun(noun.one.removeprefix("relevant "), noun.many.removeprefix("relevant "))
+        sentence = (
+            f"I found no word of {asked}, but {near.format_count(len(results))} near in meaning"
+        )
     if topics:
-        sentence += f" covering {', '.join(topics[:MOST_NAMED])}"
+        sentence += f" covering {', '.join(topics[:MAX_SUMMARY_TOPICS])}"
     projects = {result.project for result in results if result.project}
     if len(projects) > 1:
         sentence += f" across {len(projects)} projects"
     times = [result.at for result in results]
-    days = (max(times) - min(times)) / _DAY
-    if days > LONG_SPAN:
-        sentence += f" spanning {_months(days)}"
+    days = (max(times) - min(times)) / _DAY_MICROSECONDS
+    if days > LONG_SPAN_DAYS:
+        sentence += f" spanning {_format_months(days)}"
     best = max(results, key=lambda result: result.score)
-    if best.score > SURE:
-        return f"{sentence}. The most relevant one was {ago(best.at, now)}."
+    if best.score > SURE_SCORE:
+        return f"{sentence}. The most relevant one was {format_ago(best.at, now)}."
     return f"{sentence}."
 
 
-def topics_of(texts: Sequence[str], query: str) -> list[str]:
+def extract_topics(texts: Sequence[str], query: str) -> list[str]:
     """What the results speak of besides the words of the question; code speaks of nothing."""
-    asked = stems(query)
-    spoken = [(without_masks(_without_code(text)), ()) for text in texts]
-    found = key_topics(spoken, limit=MOST_TOPICS + len(asked))
-    return [topic for topic in found if not stems(topic) <= asked][:MOST_TOPICS]
+    asked = list_stems(query)
+    spoken = [(blank_masks(_strip_code(text)), ()) for text in texts]
+    found = find_key_topics(spoken, limit=MAX_TOPICS + len(asked))
+    return [topic for topic in found if not list_stems(topic) <= asked][:MAX_TOPICS]
 
 
-def _without_code(text: str) -> str:
-    return _CODE.sub(" ", text) if has_block(text) else text
+def _strip_code(text: str) -> str:
+    return _CODE_BLOCK.sub(" ", text) if has_block(text) else text
 
 
-def _months(days: float) -> str:
+def _format_months(days: float) -> str:
     count = max(round(days / 30), 1)
     return "1 month" if count == 1 else f"{count} months"
 
 
-Kind = Literal["all", "conversation", "code", "decision"]
+SearchKind = Literal["all", "conversation", "code", "decision"]
 
-NO_HISTORY = "No past conversations are here yet. `everkept import history` reads them in."
-NO_HISTORY_OF_ACCOUNT = (
+NO_HISTORY_MESSAGE = "No past conversations are here yet. `everkept import history` reads them in."
+NO_ACCOUNT_HISTORY_MESSAGE = (
     "This account has no past conversations: those on the server's machine are its owner's, who is "
     "to be asked for what they say."
 )
-MOST_LISTED = 10  # languages in a sentence
-GOOD = 0.5  # share of the best score, from which a result tells what all are about
-SPANS: dict[TimeRange, str] = {
+MAX_LISTED_LANGUAGES = 10  # languages in a sentence
+MIN_GOOD_SHARE = 0.5  # share of the best score, from which a result tells what all are about
+TIME_RANGE_PHRASES: dict[TimeRangeName, str] = {
     "today": " of today",
     "week": " of the last seven days",
     "month": " of the last month",
     "all": "",
 }
-KINDS: dict[Kind, tuple[str, ...]] = {
+RECORD_KINDS: dict[SearchKind, tuple[str, ...]] = {
     "all": (TURN, CODE),
     "conversation": (TURN,),
     "code": (CODE,),
     "decision": (TURN,),
 }
-NOUNS: dict[Kind, Noun] = {
+KIND_NOUNS: dict[SearchKind, ResultNoun] = {
     "all": DISCUSSIONS,
     "conversation": DISCUSSIONS,
     "code": CODE_PIECES,
@@ -311,7 +313,7 @@ NOUNS: dict[Kind, Noun] = {
 }
 
 
-class Answered(Value):
+class HistoryAnswer(Value):
     """What was found; the sentence about it is made when it is told, as it speaks of now.
 
     What is not `lasting` was found in a hurry, and another try may find more.
@@ -319,55 +321,59 @@ class Answered(Value):
 
     results: list[MemoryResult] = field(default_factory=list[MemoryResult])
     topics: list[str] = field(default_factory=list[str])
-    warnings: tuple[Warned, ...] = ()
-    noun: Noun = DISCUSSIONS
+    warnings: tuple[ToolWarning, ...] = ()
+    noun: ResultNoun = DISCUSSIONS
     lasting: bool = True
     within: str = ""  # what the search was narrowed to
 
-    def told(self, query: str, now: int, *more: Warned, is_all: bool = True) -> MemorySearchResult:
+    def to_result(
+        self, query: str, now: int, *more: ToolWarning, is_all: bool = True
+    ) -> MemorySearchResult:
         """Where it is not `is_all` that could be searched, nothing is said to be new."""
         results = [
-            Told(
+            SummaryFacts(
                 result.relevance_score,
-                parsed(result.context.timestamp),
+                parse_time(result.context.timestamp),
                 result.context.project_path,
-                has_words=bool(result.highlights) or _is_named(result, query),
+                has_words=bool(result.highlights) or _is_file_named(result, query),
             )
             for result in self.results
         ]
         return MemorySearchResult(
             results=self.results,
-            summary=summary(
+            summary=format_summary(
                 query, results, self.topics, now, self.noun, self.within, is_all=is_all
             ),
-            stats=stats_of(self.results),
+            stats=compute_stats(self.results),
             topics=self.topics,
             warnings=[*self.warnings, *more] or None,
         )
 
 
-async def recalled(
+async def recall_discussions(
     store: RecordStore,
     query: str,
-    kind: Kind,
+    kind: SearchKind,
     project: str | None,
-    time_range: TimeRange,
+    time_range: TimeRangeName,
     limit: int,
-    asking: Asking,
-) -> Answered:
+    asking: QueryContext,
+) -> HistoryAnswer:
     scopes: Sequence[str] = ()
     if project is not None:
         known = [tally.scope for tally in await store.tally((CONVERSATION,))]
-        scopes = projects_meant(project, known)
+        scopes = match_projects(project, known)
         if not scopes:
-            none = await _none(store, NOUNS[kind], _unknown_project(project, known))
-            return replace(none, within=_within(project, time_range))
-    after, before = bounds(time_range, asking.now, asking.zone)
-    asked = what_is_asked(query)
-    answer = await found(
+            none = await _build_empty_answer(
+                store, KIND_NOUNS[kind], _warn_unknown_project(project, known)
+            )
+            return replace(none, within=_format_restriction(project, time_range))
+    after, before = compute_bounds(time_range, asking.now, asking.zone)
+    asked = strip_decision_words(query)
+    answer = await find_turns(
         store,
         asked,
-        kinds=KINDS[kind],
+        kinds=RECORD_KINDS[kind],
         types=(DECISION,) if kind == "decision" else (),
         scopes=scopes,
         after=after,
@@ -375,117 +381,133 @@ async def recalled(
         limit=limit,
         asking=asking,
     )
-    hits = in_order(decisions_first(query, answer.hits), _decisions(query, answer))
-    around = await surroundings(store, [hit.record for hit in hits])
-    results = presented(hits, asked, around, decisions=kind != "conversation")
-    within = _within(project, time_range)
-    return replace(await _answered(store, asked, answer, results, NOUNS[kind]), within=within)
+    hits = sort_for_display(
+        prefer_decisions(query, answer.hits), _collect_decision_ids(query, answer)
+    )
+    around = await read_nearby_turns(store, [hit.record for hit in hits])
+    results = build_results(hits, asked, around, decisions=kind != "conversation")
+    within = _format_restriction(project, time_range)
+    return replace(
+        await _build_answer(store, asked, answer, results, KIND_NOUNS[kind]), within=within
+    )
 
 
-async def solved(
-    store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
-) -> Answered:
-    answer = await similar(store, description, code, limit, asking)
-    hits = in_order(answer.found.hits, answer.resolutions)
-    around = await surroundings(store, [hit.record for hit in hits])
-    query = question(description, code)
-    results = presented(hits, query, around, resolutions=answer.resolutions)
-    return await _answered(store, description, answer.found, results, PROBLEMS)
+async def find_solved_problems(
+    store: RecordStore, description: str, code: str | None, limit: int, asking: QueryContext
+) -> HistoryAnswer:
+    answer = await find_similar(store, description, code, limit, asking)
+    hits = sort_for_display(answer.found.hits, answer.resolutions)
+    around = await read_nearby_turns(store, [hit.record for hit in hits])
+    query = build_problem_query(description, code)
+    results = build_results(hits, query, around, resolutions=answer.resolutions)
+    return await _build_answer(store, description, answer.found, results, PROBLEMS)
 
 
-async def coded(
+async def search_code(
     store: RecordStore,
     query: str,
     language: str | None,
     limit: int,
-    asking: Asking,
+    asking: QueryContext,
     *,
     with_context: bool,
-) -> Answered:
-    meant = named_language(language) if language is not None else None
+) -> HistoryAnswer:
+    meant = normalize_language(language) if language is not None else None
     if language is not None:
-        known = await languages(store)
+        known = await list_languages(store)
         if meant not in known:
-            none = await _none(store, CODE_PIECES, _unknown_language(language, known))
-            return replace(none, within=_in_language(language))
-    answer = await code_like(store, query, meant, limit, asking)
-    hits = in_order(answer.hits)
-    around = await surroundings(store, [hit.record for hit in hits], beside=with_context)
-    results = presented(hits, query, around, with_context=with_context)
-    told = await _answered(store, query, answer, results, CODE_PIECES)
-    return replace(told, within=_in_language(language))
+            none = await _build_empty_answer(
+                store, CODE_PIECES, _warn_unknown_language(language, known)
+            )
+            return replace(none, within=_format_language(language))
+    answer = await find_code(store, query, meant, limit, asking)
+    hits = sort_for_display(answer.hits)
+    around = await read_nearby_turns(store, [hit.record for hit in hits], beside=with_context)
+    results = build_results(hits, query, around, with_context=with_context)
+    told = await _build_answer(store, query, answer, results, CODE_PIECES)
+    return replace(told, within=_format_language(language))
 
 
-async def _answered(
-    store: RecordStore, query: str, answer: Found, results: list[MemoryResult], noun: Noun
-) -> Answered:
+async def _build_answer(
+    store: RecordStore,
+    query: str,
+    answer: SearchPage,
+    results: list[MemoryResult],
+    noun: ResultNoun,
+) -> HistoryAnswer:
     if not results and await is_empty(store):
-        return Answered(warnings=(Warned("no_history", no_history()),), noun=noun)
-    return Answered(
+        return HistoryAnswer(
+            warnings=(ToolWarning("no_history", get_no_history_message()),), noun=noun
+        )
+    return HistoryAnswer(
         results,
-        topics_of([result.content for result in good(results) if result.type != "code"], query),
-        _warned(answer.notices),
+        extract_topics(
+            [result.content for result in select_good(results) if result.type != "code"], query
+        ),
+        _to_warnings(answer.notices),
         noun,
         lasting=not answer.notices,
     )
 
 
-def good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
+def select_good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
     best = max((result.relevance_score for result in results), default=0.0)
-    return [result for result in results if result.relevance_score >= GOOD * best]
+    return [result for result in results if result.relevance_score >= MIN_GOOD_SHARE * best]
 
 
-def _decisions(query: str, answer: Found) -> set[str]:
+def _collect_decision_ids(query: str, answer: SearchPage) -> set[str]:
     """Those that come first among equals, to whom asks for them."""
-    if not asks_for_decisions(query):
+    if not is_decision_question(query):
         return set()
     return {hit.record.id for hit in answer.hits if hit.record.type == DECISION}
 
 
-def _is_named(result: MemoryResult, query: str) -> bool:
+def _is_file_named(result: MemoryResult, query: str) -> bool:
     """Whether the file of code is what was asked for."""
-    return bool(result.file and said_in(result.file, sought_by(query)))
+    return bool(result.file and find_words(result.file, parse_query(query)))
 
 
-def _within(project: str | None, time_range: TimeRange) -> str:
-    place = "" if project is None else f" in project `{clipped(project)}`"
-    return place + SPANS[time_range]
+def _format_restriction(project: str | None, time_range: TimeRangeName) -> str:
+    place = "" if project is None else f" in project `{clip_text(project)}`"
+    return place + TIME_RANGE_PHRASES[time_range]
 
 
-def _in_language(language: str | None) -> str:
-    return "" if language is None else f" in {clipped(language)}"
+def _format_language(language: str | None) -> str:
+    return "" if language is None else f" in {clip_text(language)}"
 
 
-async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:
+async def _build_empty_answer(
+    store: RecordStore, noun: ResultNoun, reason: ToolWarning
+) -> HistoryAnswer:
     """Where a filter leaves nothing; a store that is empty has a better reason for it."""
     if await is_empty(store):
-        reason = Warned("no_history", no_history())
-    return Answered(warnings=(reason,), noun=noun)
+        reason = ToolWarning("no_history", get_no_history_message())
+    return HistoryAnswer(warnings=(reason,), noun=noun)
 
 
-def no_history() -> str:
+def get_no_history_message() -> str:
     """What whoever is acting can do about it: only the owner has a command to run."""
-    return NO_HISTORY if acting() is None else NO_HISTORY_OF_ACCOUNT
+    return NO_HISTORY_MESSAGE if get_acting_account() is None else NO_ACCOUNT_HISTORY_MESSAGE
 
 
 async def is_empty(store: RecordStore) -> bool:
     """Of what may not be given out, too."""
-    return not (await store.count()).get(TURN)
+    return not (await store.count_live()).get(TURN)
 
 
-def _warned(notices: Sequence[Notice]) -> tuple[Warned, ...]:
-    return tuple(Warned(notice.code, notice.message) for notice in notices)
+def _to_warnings(notices: Sequence[SearchNotice]) -> tuple[ToolWarning, ...]:
+    return tuple(ToolWarning(notice.code, notice.message) for notice in notices)
 
 
-def _unknown_project(project: str, known: Sequence[str]) -> Warned:
-    near = nearest_project(project, known)
+def _warn_unknown_project(project: str, known: Sequence[str]) -> ToolWarning:
+    near = find_nearest_project(project, known)
     hint = f" The nearest is `{near}`." if near else ""
-    return Warned(
-        "unknown_project", f"No conversation is about a project `{clipped(project)}`.{hint}"
+    return ToolWarning(
+        "unknown_project", f"No conversation is about a project `{clip_text(project)}`.{hint}"
     )
 
 
-def _unknown_language(language: str, known: Sequence[str]) -> Warned:
-    listed = ", ".join(known[:MOST_LISTED])
+def _warn_unknown_language(language: str, known: Sequence[str]) -> ToolWarning:
+    listed = ", ".join(known[:MAX_LISTED_LANGUAGES])
     there = f" There is code in {listed}." if listed else ""
-    return Warned("unknown_language", f"No code is in `{clipped(language)}`.{there}")
+    return ToolWarning("unknown_language", f"No code is in `{clip_text(language)}`.{there}")

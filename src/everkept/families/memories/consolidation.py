@@ -5,16 +5,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.core.records import SESSION_SCOPE, Record
-from everkept.families.memories.likeness import central_sentences, groups, likeness, telling_stems
-from everkept.families.memories.memory_identity import derived_memory_id, text_key
+from everkept.families.memories.likeness import (
+    cluster_rows,
+    compute_likeness,
+    extract_stems,
+    select_central_sentences,
+)
+from everkept.families.memories.memory_identity import compute_memory_id, compute_text_key
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,
     DERIVED_FROM,
-    TAG_LIMIT,
+    MAX_TAGS,
 )
-from everkept.language.sentences import beginning
-from everkept.language.telling_words import dull_stems, rarity_among
+from everkept.language.sentences import take_beginning
+from everkept.language.telling_words import compute_rarities, list_dull_stems
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
@@ -23,33 +28,33 @@ if TYPE_CHECKING:
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 Vectors = Mapping[str, "NDArray[np.float32]"]
-Suggested = Literal["project", "user"]
+SuggestedScope = Literal["project", "user"]
 
-DERIVED = "derived"  # facet: "summary" or "pattern"
-REFLECTED_AT = "reflected_at"  # facet of a pattern: until when memories were looked at for it
+DERIVED_FACET = "derived"  # facet: "summary" or "pattern"
+REFLECTED_AT_FACET = "reflected_at"  # facet of a pattern: until when memories were looked at for it
 PATTERN_TAG = "pattern"  # by which earlier patterns are found
 
 # Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) are 0.37 to 0.5
 # alike on average, notes on different ones 0.1; one pair in 150 of the latter is above 0.35.
-SAME_TOPIC = 0.38
-SAME_THEME = 0.45  # said again on another day: nearer than what merely belongs together
-SAME_THING = 0.8  # two notes of one thing; different things reach 0.6
-FEWEST_IN_TOPIC = 3  # two notes are read as quickly as their summary
-FEWEST_IN_THEME = 3
-FEWEST_SESSIONS = 2  # what comes up in one session alone is a topic of it, and no pattern
-SESSIONS_OF_A_HABIT = 3  # by then it is the user's rather than the project's
+MIN_TOPIC_LIKENESS = 0.38
+MIN_THEME_LIKENESS = 0.45  # said again on another day: nearer than what merely belongs together
+MIN_PAIR_LIKENESS = 0.8  # two notes of one thing; different things reach 0.6
+MIN_TOPIC_MEMORIES = 3  # two notes are read as quickly as their summary
+MIN_THEME_MEMORIES = 3
+MIN_PATTERN_SESSIONS = 2  # what comes up in one session alone is a topic of it, and no pattern
+MIN_HABIT_SESSIONS = 3  # by then it is the user's rather than the project's
 
-LONGEST_TEXT = 2_000  # characters of a memory that are read
-MOST_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
+MAX_TEXT_CHARACTERS = 2_000  # characters of a memory that are read
+MAX_CENTRAL_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
 
-MOST_SENTENCES = 5
-SUMMARY_LENGTH = 700  # characters
-PATTERN_LENGTH = 240  # characters
+MAX_SENTENCES = 5
+SUMMARY_CHARACTERS = 700  # characters
+PATTERN_CHARACTERS = 240  # characters
 PATTERN_PREFIX = "Recurring theme: "
-HIGHEST_IMPORTANCE = 0.9  # only a person says that nothing matters more
+MAX_IMPORTANCE = 0.9  # only a person says that nothing matters more
 
 
-class Summary(Value):
+class MemorySummary(Value):
     """One memory in place of several; its id is the same whoever makes it of the same ones."""
 
     id: str
@@ -61,7 +66,7 @@ class Summary(Value):
     members: tuple[Record, ...]
 
 
-class Pattern(Value):
+class MemoryPattern(Value):
     """A theme that comes up again and again.
 
     `known` is the memory that was made of it before, and `members` are all that speak of it now.
@@ -72,7 +77,7 @@ class Pattern(Value):
     scope: str
     frequency: int
     sessions: int
-    suggested_scope: Suggested
+    suggested_scope: SuggestedScope
     importance: float
     tags: tuple[str, ...]
     occurred_at: int
@@ -80,20 +85,20 @@ class Pattern(Value):
     known: Record | None = None
 
     @property
-    def is_news(self) -> bool:
+    def has_new_members(self) -> bool:
         """Whether there is anything that the known memory does not say of it."""
-        return self.known is None or not sources_of(self.known).issuperset(
+        return self.known is None or not get_sources(self.known).issuperset(
             member.id for member in self.members
         )
 
 
-class Plan(Value):
+class ReflectionPlan(Value):
     analyzed: int = 0
-    summaries: tuple[Summary, ...] = ()
-    patterns: tuple[Pattern, ...] = ()
+    summaries: tuple[MemorySummary, ...] = ()
+    patterns: tuple[MemoryPattern, ...] = ()
 
 
-class Remembered(Value):
+class ReflectionInput(Value):
     """What a plan is made of.
 
     `own` has what was derived from the session before, too. `patterns` are the memories of
@@ -107,29 +112,29 @@ class Remembered(Value):
     vectors: Vectors = field(default_factory=dict[str, Any])
 
 
-def plan(remembered: Remembered, strategy: ReflectStrategy = "full") -> Plan:
+def build_plan(remembered: ReflectionInput, strategy: ReflectStrategy = "full") -> ReflectionPlan:
     """The same for the same memories, in whatever order they come.
 
     Once there is a summary, only a topic with something newer becomes another one, and likewise
     with patterns: what was left over stays so, although vectors that have come since may bring it
     together.
     """
-    own = _in_order(record for record in remembered.own if not is_derived(record))
-    summaries: list[Summary] = []
-    patterns: list[Pattern] = []
+    own = _sort_by_time(record for record in remembered.own if not is_derived(record))
+    summaries: list[MemorySummary] = []
+    patterns: list[MemoryPattern] = []
     if strategy != "extract_patterns":
-        sources = [record for record in own if _may_be_summed_up(record)]
+        sources = [record for record in own if _can_be_summarized(record)]
         for of_user in (False, True):
             fitting = [record for record in sources if (record.scope == "user") == of_user]
-            summaries += _summaries(fitting, remembered)
+            summaries += _build_summaries(fitting, remembered)
     if strategy != "summarize":
         others = [record for record in remembered.others if not is_derived(record)]
-        patterns = _patterns(own, others, remembered)
-    once = {(text_key(summary.text), summary.scope): summary for summary in summaries}
-    return Plan(len(own), tuple(once.values()), tuple(patterns))
+        patterns = _find_patterns(own, others, remembered)
+    once = {(compute_text_key(summary.text), summary.scope): summary for summary in summaries}
+    return ReflectionPlan(len(own), tuple(once.values()), tuple(patterns))
 
 
-def of_user(planned: Plan) -> Plan:
+def to_user_scope(planned: ReflectionPlan) -> ReflectionPlan:
     """What is made of what a user keeps is the user's, whatever scope that has."""
     return replace(
         planned,
@@ -139,21 +144,21 @@ def of_user(planned: Plan) -> Plan:
 
 
 def is_derived(record: Record) -> bool:
-    return DERIVED in record.facets
+    return DERIVED_FACET in record.facets
 
 
-def sources_of(record: Record) -> frozenset[str]:
+def get_sources(record: Record) -> frozenset[str]:
     """The ids of what a derived memory was made of, whether they still exist or not."""
     return frozenset(cast(Sequence[str], record.facets.get(DERIVED_FROM, ())))
 
 
-def session_of(record: Record) -> str | None:
+def get_session(record: Record) -> str | None:
     """The session that it comes from, also where a promotion has taken it out."""
     promoted = cast(Mapping[str, Any], record.facets.get("promoted") or {})
     return record.session or promoted.get("session")
 
 
-def _may_be_summed_up(record: Record) -> bool:
+def _can_be_summarized(record: Record) -> bool:
     """Events are, and facts that would end with their session.
 
     Other facts and procedures stand for themselves, as does what somebody pinned.
@@ -166,131 +171,141 @@ def _may_be_summed_up(record: Record) -> bool:
     )
 
 
-def _last_made(own: Sequence[Record], derived: str) -> int:
+def _find_last_derived(own: Sequence[Record], derived: str) -> int:
     """When a summary or a pattern was last made of the session; 0 before the first."""
-    made = (record.created_at for record in own if record.facets.get(DERIVED) == derived)
+    made = (record.created_at for record in own if record.facets.get(DERIVED_FACET) == derived)
     return max(made, default=0)
 
 
-def _summaries(sources: Sequence[Record], remembered: Remembered) -> list[Summary]:
-    since = _last_made(remembered.own, "summary")
+def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> list[MemorySummary]:
+    since = _find_last_derived(remembered.own, "summary")
 
-    def counts(topic: _Topic) -> bool:
+    def counts(topic: _MemoryTopic) -> bool:
         touched = max(max(member.created_at, member.updated_at) for member in topic.members)
-        return touched > since and _is_worth_summing(topic)
+        return touched > since and _is_worth_summary(topic)
 
-    topics = _Topics(sources, remembered.vectors).found(SAME_TOPIC, counts)
-    return [made for made in map(_summary, topics) if not _is_echo(made)]
+    topics = _TopicFinder(sources, remembered.vectors).find_topics(MIN_TOPIC_LIKENESS, counts)
+    return [made for made in map(_build_summary, topics) if not _is_echo(made)]
 
 
-def _is_echo(summary: Summary) -> bool:
+def _is_echo(summary: MemorySummary) -> bool:
     """Whether it is one of its members again, and nobody has asked for any of them."""
     return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
-        text_key(member.text) == text_key(summary.text) for member in summary.members
+        compute_text_key(member.text) == compute_text_key(summary.text)
+        for member in summary.members
     )
 
 
-def _is_worth_summing(topic: "_Topic") -> bool:
-    return len(topic.members) >= FEWEST_IN_TOPIC or (
-        len(topic.members) == 2 and topic.alike >= SAME_THING
+def _is_worth_summary(topic: "_MemoryTopic") -> bool:
+    return len(topic.members) >= MIN_TOPIC_MEMORIES or (
+        len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
     )
 
 
-def _summary(topic: "_Topic") -> Summary:
-    text = topic.told(MOST_SENTENCES, SUMMARY_LENGTH)
-    return Summary(
-        id=_derived_id(text, topic.members),
+def _build_summary(topic: "_MemoryTopic") -> MemorySummary:
+    text = topic.summarize(MAX_SENTENCES, SUMMARY_CHARACTERS)
+    return MemorySummary(
+        id=_build_derived_id(text, topic.members),
         text=text,
         scope="user" if topic.members[0].scope == "user" else "project",
-        importance=_importance(topic.members),
-        tags=_common_tags(topic.members),
-        occurred_at=max(member.at for member in topic.members),
+        importance=_compute_importance(topic.members),
+        tags=_find_common_tags(topic.members),
+        occurred_at=max(member.effective_at for member in topic.members),
         members=topic.members,
     )
 
 
-def _patterns(
-    own: Sequence[Record], others: Sequence[Record], remembered: Remembered
-) -> list[Pattern]:
+def _find_patterns(
+    own: Sequence[Record], others: Sequence[Record], remembered: ReflectionInput
+) -> list[MemoryPattern]:
     ours = {record.id for record in own}
     everything = {record.id: record for record in (*others, *own)}
-    current = _in_order(r for r in everything.values() if "superseded_by" not in r.facets)
+    current = _sort_by_time(r for r in everything.values() if "superseded_by" not in r.facets)
 
-    def recurs(topic: _Topic) -> bool:
-        sessions = {session_of(member) for member in topic.members} - {None}
+    def recurs(topic: _MemoryTopic) -> bool:
+        sessions = {get_session(member) for member in topic.members} - {None}
         return (
-            len(topic.members) >= FEWEST_IN_THEME
-            and len(sessions) >= FEWEST_SESSIONS
+            len(topic.members) >= MIN_THEME_MEMORIES
+            and len(sessions) >= MIN_PATTERN_SESSIONS
             and any(member.id in ours for member in topic.members)
         )
 
-    themes = _Topics(current, remembered.vectors).found(SAME_THEME, recurs)
-    made = (r for r in remembered.own if r.facets.get(DERIVED) == "pattern")
-    earlier = _in_order({record.id: record for record in (*made, *remembered.patterns)}.values())
-    since = _last_made(remembered.own, "pattern")
-    found: list[Pattern] = []
+    themes = _TopicFinder(current, remembered.vectors).find_topics(MIN_THEME_LIKENESS, recurs)
+    made = (r for r in remembered.own if r.facets.get(DERIVED_FACET) == "pattern")
+    earlier = _sort_by_time(
+        {record.id: record for record in (*made, *remembered.patterns)}.values()
+    )
+    since = _find_last_derived(remembered.own, "pattern")
+    found: list[MemoryPattern] = []
     for theme in themes:
-        known = _earlier(theme.members, earlier)
+        known = _find_earlier_pattern(theme.members, earlier)
         newest = max((m.created_at for m in theme.members if m.id in ours), default=0)
         if known is not None and known.deleted_at is None:
-            found.append(_pattern(_grown(theme, known), remembered.session, known))
+            found.append(_build_pattern(_update_theme(theme, known), remembered.session, known))
         elif known is None and newest > since:
-            found.append(_pattern(theme, remembered.session))
+            found.append(_build_pattern(theme, remembered.session))
     return found
 
 
-def _grown(theme: "_Topic", known: Record) -> "_Topic":
+def _update_theme(theme: "_MemoryTopic", known: Record) -> "_MemoryTopic":
     """With what has come since the pattern was last looked at, or else as it was."""
-    sources = sources_of(known)
-    since = int(known.facets.get(REFLECTED_AT, known.created_at))
+    sources = get_sources(known)
+    since = int(known.facets.get(REFLECTED_AT_FACET, known.created_at))
     has_grown = any(m.id not in sources and m.created_at > since for m in theme.members)
-    return theme if has_grown else theme.of(lambda record: record.id in sources)
+    return theme if has_grown else theme.select_members(lambda record: record.id in sources)
 
 
-def _earlier(members: Sequence[Record], patterns: Sequence[Record]) -> Record | None:
+def _find_earlier_pattern(members: Sequence[Record], patterns: Sequence[Record]) -> Record | None:
     """The pattern that is about the same: at least half of what it was made of is here."""
     ids = {member.id for member in members}
-    shared = {pattern.id: len(sources_of(pattern) & ids) for pattern in patterns}
-    same = [p for p in patterns if shared[p.id] and 2 * shared[p.id] >= len(sources_of(p))]
+    shared = {pattern.id: len(get_sources(pattern) & ids) for pattern in patterns}
+    same = [p for p in patterns if shared[p.id] and 2 * shared[p.id] >= len(get_sources(p))]
     return max(same, key=lambda pattern: shared[pattern.id], default=None)
 
 
-def _pattern(theme: "_Topic", session: str, known: Record | None = None) -> Pattern:
+def _build_pattern(
+    theme: "_MemoryTopic", session: str, known: Record | None = None
+) -> MemoryPattern:
     # What another session keeps to itself counts, but is not quoted.
-    quoted = theme.of(lambda r: r.scope != SESSION_SCOPE or r.session == session)
-    text = known.text if known else PATTERN_PREFIX + quoted.told(1, PATTERN_LENGTH)
-    sessions = {session_of(member) for member in theme.members} - {None}
-    is_habit = len(sessions) >= SESSIONS_OF_A_HABIT and not any(map(_is_bound, theme.members))
+    quoted = theme.select_members(lambda r: r.scope != SESSION_SCOPE or r.session == session)
+    text = known.text if known else PATTERN_PREFIX + quoted.summarize(1, PATTERN_CHARACTERS)
+    sessions = {get_session(member) for member in theme.members} - {None}
+    is_habit = len(sessions) >= MIN_HABIT_SESSIONS and not any(
+        map(_is_project_specific, theme.members)
+    )
     is_users = all(member.scope == "user" for member in theme.members)
-    return Pattern(
-        id=known.id if known else _derived_id(text, theme.members),
+    return MemoryPattern(
+        id=known.id if known else _build_derived_id(text, theme.members),
         text=text,
         scope="user" if is_users else "project",
         frequency=len(theme.members),
         sessions=len(sessions),
         suggested_scope="user" if is_habit or is_users else "project",
-        importance=_importance(theme.members),
-        tags=(*(tag for tag in _common_tags(quoted.members) if tag != PATTERN_TAG), PATTERN_TAG),
-        occurred_at=max(member.at for member in theme.members),
+        importance=_compute_importance(theme.members),
+        tags=(
+            *(tag for tag in _find_common_tags(quoted.members) if tag != PATTERN_TAG),
+            PATTERN_TAG,
+        ),
+        occurred_at=max(member.effective_at for member in theme.members),
         members=theme.members,
         known=known,
     )
 
 
-def _is_bound(record: Record) -> bool:
+def _is_project_specific(record: Record) -> bool:
     """Whether it speaks of a file or a folder, and so of one project."""
     source = cast(Mapping[str, Any], record.facets.get("source") or {})
-    return bool(source.get("file")) or any(map(_looks_like_path, _read(record.text).split()))
+    return bool(source.get("file")) or any(map(_is_path, _clip_text(record.text).split()))
 
 
-def _looks_like_path(word: str) -> bool:
+def _is_path(word: str) -> bool:
     word = word.strip("`'\"()[]<>,;:.!?")
     stem, dot, ending = word.rpartition(".")
     is_file = bool(dot) and stem[-1:].isalnum() and ending.isalpha() and 1 <= len(ending) <= 4
     return is_file or "\\" in word or word.startswith(("~/", "./", "/")) or word.count("/") > 1
 
 
-class _Topic(Value):
+class _MemoryTopic(Value):
     """Memories that belong together, and how much each is at the centre of it."""
 
     members: tuple[Record, ...]
@@ -298,16 +313,16 @@ class _Topic(Value):
     alike: float
     rarity: Mapping[str, float]
 
-    def told(self, sentences: int, length: int) -> str:
+    def summarize(self, sentences: int, length: int) -> str:
         by_weight = sorted(range(len(self.members)), key=lambda n: (-self.weights[n], n))
-        central = sorted(by_weight[:MOST_TEXTS])
-        texts = [_read(self.members[n].text, "…") for n in central]
+        central = sorted(by_weight[:MAX_CENTRAL_TEXTS])
+        texts = [_clip_text(self.members[n].text, "…") for n in central]
         weights = [self.weights[n] for n in central]
-        return central_sentences(texts, weights, self.rarity, most=sentences, length=length)
+        return select_central_sentences(texts, weights, self.rarity, most=sentences, length=length)
 
-    def of(self, fits: Callable[[Record], bool]) -> "_Topic":
+    def select_members(self, fits: Callable[[Record], bool]) -> "_MemoryTopic":
         kept = [number for number, member in enumerate(self.members) if fits(member)]
-        return _Topic(
+        return _MemoryTopic(
             tuple(self.members[number] for number in kept),
             tuple(self.weights[number] for number in kept),
             self.alike,
@@ -315,30 +330,34 @@ class _Topic(Value):
         )
 
 
-class _Topics:
+class _TopicFinder:
     def __init__(self, records: Sequence[Record], vectors: Vectors) -> None:
         self._records = records
-        self._words = [_topical_words(record.text) for record in records]
+        self._words = [_extract_topic_words(record.text) for record in records]
         self._vectors = [vectors.get(record.id) for record in records]
 
-    def found(self, threshold: float, counts: Callable[[_Topic], bool]) -> list[_Topic]:
+    def find_topics(
+        self, threshold: float, counts: Callable[[_MemoryTopic], bool]
+    ) -> list[_MemoryTopic]:
         if len(self._records) < 2:
             return []
-        alike = likeness(self._words, self._vectors)
-        telling = rarity_among(self._words)
+        alike = compute_likeness(self._words, self._vectors)
+        telling = compute_rarities(self._words)
         topics = [
-            self._topic(rows, alike, telling) for rows in groups(alike, threshold) if len(rows) > 1
+            self._build_topic(rows, alike, telling)
+            for rows in cluster_rows(alike, threshold)
+            if len(rows) > 1
         ]
         return [topic for topic in topics if counts(topic)]
 
-    def _topic(
+    def _build_topic(
         self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]
-    ) -> _Topic:
+    ) -> _MemoryTopic:
         near = alike[rows][:, rows]
         # Each with the others, itself not counted.
         weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
         # Rounded, so that sums in another order choose the same sentence.
-        return _Topic(
+        return _MemoryTopic(
             tuple(self._records[row] for row in rows),
             tuple(round(float(weight), 4) for weight in weights),
             float(weights.mean()),
@@ -346,34 +365,38 @@ class _Topics:
         )
 
 
-def _topical_words(text: str) -> list[str]:
+def _extract_topic_words(text: str) -> list[str]:
     """Without numbers, which texts share by chance."""
-    words = telling_stems(_read(text))
-    return [word for word in words if not word.isdigit() and word not in dull_stems()]
+    words = extract_stems(_clip_text(text))
+    return [word for word in words if not word.isdigit() and word not in list_dull_stems()]
 
 
-def _read(text: str, ellipsis: str = "") -> str:
-    return text if len(text) <= LONGEST_TEXT else beginning(text, LONGEST_TEXT) + ellipsis
+def _clip_text(text: str, ellipsis: str = "") -> str:
+    return (
+        text
+        if len(text) <= MAX_TEXT_CHARACTERS
+        else take_beginning(text, MAX_TEXT_CHARACTERS) + ellipsis
+    )
 
 
-def _in_order(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: (record.at, record.id))
+def _sort_by_time(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.effective_at, record.id))
 
 
-def _importance(members: Sequence[Record]) -> float:
+def _compute_importance(members: Sequence[Record]) -> float:
     given = (DEFAULT_IMPORTANCE if m.importance is None else m.importance for m in members)
-    return min(max(given), HIGHEST_IMPORTANCE)
+    return min(max(given), MAX_IMPORTANCE)
 
 
-def _common_tags(members: Sequence[Record]) -> tuple[str, ...]:
+def _find_common_tags(members: Sequence[Record]) -> tuple[str, ...]:
     """Those of at least half of the members, with room for one more."""
     counts = Counter(tag for member in members for tag in member.tags)
     common = (tag for tag, count in counts.items() if 2 * count >= len(members))
-    best = sorted(common, key=lambda tag: (-counts[tag], tag))[: TAG_LIMIT - 1]
+    best = sorted(common, key=lambda tag: (-counts[tag], tag))[: MAX_TAGS - 1]
     return tuple(sorted(best))
 
 
-def _derived_id(text: str, members: Sequence[Record]) -> str:
+def _build_derived_id(text: str, members: Sequence[Record]) -> str:
     """An id of the newest member's time and of what it was made of."""
     made_of = "\n".join((text, *sorted(member.id for member in members)))
-    return derived_memory_id(max(member.created_at for member in members), made_of)
+    return compute_memory_id(max(member.created_at for member in members), made_of)

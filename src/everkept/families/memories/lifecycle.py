@@ -4,149 +4,153 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from everkept.core.commits import ATTEMPTS, Planned, Writer, check_writable
-from everkept.core.ports import Access, AccessBook, Indexing, RecordStore
+from everkept.core.commits import MAX_ATTEMPTS, ChangeWriter, Planned, check_writable
+from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
 from everkept.core.records import (
     AMENDABLE,
     SESSION_SCOPE,
     Delete,
     Insert,
-    Link,
     Record,
+    RecordFilter,
+    RecordLink,
     Restore,
     Step,
     Update,
-    Where,
 )
-from everkept.core.secrets import Masking
+from everkept.core.secrets import Masker
 from everkept.core.sessions import check_own
-from everkept.core.text import normalised
+from everkept.core.text import compute_name_key
 from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound, ReadOnly
-from everkept.families.memories.memory_identity import PREFIX, moment_of, place_of
+from everkept.families.memories.memory_identity import MEMORY_PREFIX, build_variant, get_event_time
 from everkept.families.memories.memory_record import (
-    RELINKED,
-    Values,
-    carrying_steps,
-    joined,
-    link_steps,
-    linked_entities,
-    memory_links,
-    not_automatic,
-    relinked,
+    RELINK_COUNT,
+    FieldValues,
+    build_carry_steps,
+    build_link_steps,
+    count_relink,
+    drop_automatic,
+    merge_values,
+    read_linked_entities,
+    read_memory_links,
 )
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,
     DERIVED_FROM,
     ENTITIES_LIMIT,
-    MEMORIES,
+    MAX_TAGS,
     MEMORY,
+    MEMORY_PROFILE,
     MERGED_INTO,
     SCOPES,
     SUPERSEDED_BY,
     SUPERSEDES,
-    TAG_LIMIT,
     PromotedMemory,
     RelatedEntity,
 )
-from everkept.families.memories.stores import Stores, still_there
-from everkept.tools.tool import Warned, masking_warnings
+from everkept.families.memories.stores import MemoryStores, read_live_memory
+from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
 
-DAY = 86_400 * 1_000_000  # microseconds
-LASTING = 0.2  # of its half-life that each use adds
-FADED = 0.01  # strength below which nothing is left of a memory
-RESTING = 14 * DAY  # what was stored or used since then stays, however weak
-KEPT_BY_USES = 2  # from so many on it stays for good
-BATCH = 500  # memories of one change
+DAY_MICROSECONDS = 86_400 * 1_000_000  # microseconds
+HALF_LIFE_GAIN_PER_USE = 0.2  # of its half-life that each use adds
+MIN_STRENGTH = 0.01  # strength below which nothing is left of a memory
+MIN_AGE_MICROSECONDS = (
+    14 * DAY_MICROSECONDS
+)  # what was stored or used since then stays, however weak
+MIN_USES_TO_KEEP = 2  # from so many on it stays for good
+BATCH_MEMORIES = 500  # memories of one change
 
-FADING = "fading"  # what the log calls it
-REASON = "faded"
+FADING_TOOL = "fading"  # what the log calls it
+FADED_REASON = "faded"
 
 
-def strength(record: Record, access: Access | None, now: int) -> float:
+def compute_strength(record: Record, access: AccessCount | None, now: int) -> float:
     """Its importance, halved with each half-life of its type since it was last used or changed.
 
     A use is that it was recalled; that a hook showed it is none. What is pinned never fades, nor
     does a type that has no half-life.
     """
     importance = DEFAULT_IMPORTANCE if record.importance is None else record.importance
-    half_life = MEMORIES.half_lives.get(record.type or "")
+    half_life = MEMORY_PROFILE.half_lives.get(record.type or "")
     if half_life is None or record.facets.get("pinned"):
         return importance
     uses = access.count if access else 0
     last = max(record.created_at, record.updated_at, access.last_at if access else 0)
-    days = max(0, now - last) / DAY
-    return importance * 0.5 ** (days / (half_life * (1 + LASTING * uses)))
+    days = max(0, now - last) / DAY_MICROSECONDS
+    return importance * 0.5 ** (days / (half_life * (1 + HALF_LIFE_GAIN_PER_USE * uses)))
 
 
-async def fade(store: RecordStore, clock: Clock, client: str = "") -> int:
+async def fade_memories(store: RecordStore, clock: Clock, client: str = "") -> int:
     """Forgets the automatic memories that have faded, and no others; says how many.
 
     Each change forgets one batch of them, and can be undone like any other.
     """
-    writer = Writer(clock, FADING, client)
+    writer = ChangeWriter(clock, FADING_TOOL, client)
     forgotten = 0
-    page = _Page()
+    page = _FadingPage()
     while page is not None:
         page, count = await writer.commit(store, page.plan)
         forgotten += count
     return forgotten
 
 
-class _Page(Value):
+class _FadingPage(Value):
     """The candidates behind one that was looked at before, as they are when it is asked."""
 
     after: str | None = None
 
-    async def plan(self, store: RecordStore, at: int) -> Planned[tuple["_Page | None", int]]:
-        where = Where(kinds=(MEMORY,), automatic=True, created_before=at - RESTING)
-        found = await store.scan(where, after=self.after, limit=BATCH)
-        accesses = await store.accesses([record.id for record in found])
+    async def plan(self, store: RecordStore, at: int) -> Planned[tuple["_FadingPage | None", int]]:
+        where = RecordFilter(
+            kinds=(MEMORY,), automatic=True, created_before=at - MIN_AGE_MICROSECONDS
+        )
+        found = await store.scan(where, after=self.after, limit=BATCH_MEMORIES)
+        accesses = await store.get_accesses([record.id for record in found])
         faded = [record for record in found if _has_faded(record, accesses.get(record.id), at)]
-        following = _Page(found[-1].id) if len(found) == BATCH else None
-        steps = [step for record in faded for step in forgetting(record, REASON)]
+        following = _FadingPage(found[-1].id) if len(found) == BATCH_MEMORIES else None
+        steps = [step for record in faded for step in build_forget_steps(record, FADED_REASON)]
         return steps, (following, len(faded))
 
 
-def _has_faded(record: Record, access: Access | None, now: int) -> bool:
+def _has_faded(record: Record, access: AccessCount | None, now: int) -> bool:
     """One use starts the time anew; what was used again is worth keeping."""
     uses = access.count if access else 0
     last = max(record.created_at, access.last_at if access else 0)
     return (
         bool(record.facets.get(AUTOMATIC))
         and not record.facets.get("pinned")
-        and uses < KEPT_BY_USES
-        and now - last > RESTING
-        and strength(record, access, now) < FADED
+        and uses < MIN_USES_TO_KEEP
+        and now - last > MIN_AGE_MICROSECONDS
+        and compute_strength(record, access, now) < MIN_STRENGTH
     )
 
 
-def forgetting(record: Record, reason: str) -> list[Step]:
+def build_forget_steps(record: Record, reason: str) -> list[Step]:
     """Steps that hold for this version alone: what is pinned or changed meanwhile stays."""
     facets = {**record.facets, "forgotten_reason": reason}
     return [Update(record.id, {"facets": facets}, record.version), Delete(record.ref)]
 
 
 SUPERSEDING_TOOL = "store_memory"  # what the log calls it
-LOOKED_AT = 1_000  # of the newest changes: what a crash cut short is among them
-MOST_EDITS = 2 * ENTITIES_LIMIT + 10  # of a stored fact, with its entities; an import has more
+RECENT_CHANGES = 1_000  # of the newest changes: what a crash cut short is among them
+MAX_EDITS = 2 * ENTITIES_LIMIT + 10  # of a stored fact, with its entities; an import has more
 
 
-async def supersession(store: RecordStore, new: str, old: str, at: int) -> list[Step]:
+async def build_supersession(store: RecordStore, new: str, old: str, at: int) -> list[Step]:
     """In one store both facts change together; across stores only their own records say it."""
     found = await store.get([old])
     if not found:
         return []
-    steps: list[Step] = [_marking(found[0], new)]
-    links = await store.links([new], direction="out")
+    steps: list[Step] = [_build_mark(found[0], new)]
+    links = await store.find_links([new], direction="out")
     if all((link.verb, link.target) != (SUPERSEDES, old) for link in links):
-        steps.append(Insert(Link(str(uuid4()), new, SUPERSEDES, old, at)))
+        steps.append(Insert(RecordLink(str(uuid4()), new, SUPERSEDES, old, at)))
     return steps
 
 
-async def mark_superseded(writer: Writer, store: RecordStore, old: str, new: str) -> bool:
+async def mark_superseded(writer: ChangeWriter, store: RecordStore, old: str, new: str) -> bool:
     """Once the new one is there: a crash in between leaves both, and neither is lost.
 
     Says whether there was anything to mark; what was forgotten meanwhile needs no mark.
@@ -155,7 +159,7 @@ async def mark_superseded(writer: Writer, store: RecordStore, old: str, new: str
     async def plan(store: RecordStore, _at: int) -> Planned[bool]:
         for record in await store.get([old]):
             if record.facets.get(SUPERSEDED_BY) != new:
-                return [_marking(record, new)], True
+                return [_build_mark(record, new)], True
         return [], False
 
     return await writer.commit(store, plan)
@@ -163,59 +167,61 @@ async def mark_superseded(writer: Writer, store: RecordStore, old: str, new: str
 
 async def finish_supersessions(project: RecordStore, user: RecordStore, clock: Clock) -> int:
     """Marks what a crash left unmarked, because what replaces it lives in the other store."""
-    writer = Writer(clock, SUPERSEDING_TOOL)
+    writer = ChangeWriter(clock, SUPERSEDING_TOOL)
     finished = 0
     for here, there in ((project, user), (user, project)):
-        claims = {r.facets[SUPERSEDES]: r.id for r in await _recent(here) if _is_claim(r)}
+        claims = {r.facets[SUPERSEDES]: r.id for r in await _read_recent(here) if _has_claim(r)}
         for record in await there.get(list(claims)):
             if SUPERSEDED_BY not in record.facets:
                 finished += await mark_superseded(writer, there, record.id, claims[record.id])
     return finished
 
 
-async def _recent(store: RecordStore) -> Sequence[Record]:
+async def _read_recent(store: RecordStore) -> Sequence[Record]:
     """The memories that the newest changes touched, as they are now."""
-    changes = await store.changes(limit=LOOKED_AT, newest_first=True, most_edits=MOST_EDITS)
+    changes = await store.read_changes(
+        limit=RECENT_CHANGES, newest_first=True, most_edits=MAX_EDITS
+    )
     edits = (edit for change in changes for edit in change.edits)
-    return await store.get(list({e.id for e in edits if e.id and e.id.startswith(PREFIX)}))
+    return await store.get(list({e.id for e in edits if e.id and e.id.startswith(MEMORY_PREFIX)}))
 
 
-def _is_claim(record: Record) -> bool:
+def _has_claim(record: Record) -> bool:
     """A fact that was itself replaced claims nothing: the older one may hold again."""
     return SUPERSEDES in record.facets and SUPERSEDED_BY not in record.facets
 
 
-def _marking(record: Record, new: str) -> Update:
+def _build_mark(record: Record, new: str) -> Update:
     return Update(record.id, {"facets": {**record.facets, SUPERSEDED_BY: new}}, record.version)
 
 
-PROMOTED = "promoted"  # facet: where a memory comes from, and which version of it
-ABSORBED = "absorbed"  # facet: the ids and versions of what was merged into a memory
-MOST_ABSORBED = 100  # the last ones; a move is finished long before that
-_OF_PLACE = {"scope", "session", "variant"}  # a copy has its own
+PROMOTED_FACET = "promoted"  # facet: where a memory comes from, and which version of it
+ABSORBED_FACET = "absorbed"  # facet: the ids and versions of what was merged into a memory
+MAX_ABSORBED = 100  # the last ones; a move is finished long before that
+_PLACE_FIELDS = {"scope", "session", "variant"}  # a copy has its own
 
 
-class Carried(Value):
+class CarriedLinks(Value):
     """What goes with a memory: the entities that it is about, and its links to others."""
 
     entities: Sequence[RelatedEntity]
-    links: Sequence[Link]
+    links: Sequence[RecordLink]
 
 
-class Move:
+class MemoryMove:
     """Takes memories of one project to the user."""
 
-    def __init__(self, source: RecordStore, user: RecordStore, writer: Writer) -> None:
+    def __init__(self, source: RecordStore, user: RecordStore, writer: ChangeWriter) -> None:
         self._source = source
         self._user = user
         self._writer = writer
 
-    async def make(self, memory_id: str, reason: str | None = None) -> str:
+    async def move(self, memory_id: str, reason: str | None = None) -> str:
         """Gives the id under which the user has it: another one where the text was there."""
-        record = await still_there(self._source, memory_id)
-        for _ in range(ATTEMPTS):
+        record = await read_live_memory(self._source, memory_id)
+        for _ in range(MAX_ATTEMPTS):
             kept = await self._copy(record, reason)
-            if await self.bury(record, kept, reason):
+            if await self.delete_source(record, kept, reason):
                 return kept
             found = await self._source.get([memory_id])
             if not found:
@@ -223,110 +229,122 @@ class Move:
             record = found[0]
         raise Conflict(f"Others keep changing memory {memory_id}.", hint="Try again.")
 
-    async def bury(self, record: Record, kept: str, reason: str | None) -> bool:
+    async def delete_source(self, record: Record, kept: str, reason: str | None) -> bool:
         """False where the source is no longer the one that was copied."""
         at = self._writer.clock()
         steps = [
-            *await _remembering(self._source, record.id, kept),
-            *tombstone(record, promoted(record, "user", reason, at), kept),
+            *await _build_source_updates(self._source, record.id, kept),
+            *build_tombstone(record, build_promoted(record, "user", reason, at), kept),
         ]
         try:
-            await self._writer.once(self._source, steps, at)
+            await self._writer.commit_steps(self._source, steps, at)
         except Conflict:
             return False
         return True
 
     async def _copy(self, record: Record, reason: str | None) -> str:
-        carried = await carried_by(self._source, record)
-        new = promoted(_with_sources(record, carried.links), "user", reason, self._writer.clock())
+        carried = await read_carried_links(self._source, record)
+        new = build_promoted(
+            _with_sources(record, carried.links), "user", reason, self._writer.clock()
+        )
 
         async def plan(user: RecordStore, at: int) -> Planned[str]:
-            twin = await same_text(user, new)
+            twin = await find_same_text(user, new)
             for there in await user.get([new.id], include_deleted=True):
                 if there.deleted_at is None:
-                    return await self._catching_up(there, record, carried, at), there.id
+                    return await self._build_copy_update(there, record, carried, at), there.id
                 if twin is None:
                     values = {name: getattr(new, name) for name in AMENDABLE}
                     steps = [Restore(there.ref), Update(there.id, values, there.version)]
-                    return [*steps, *await _linking(user, new.id, record.id, carried, at)], new.id
+                    return [
+                        *steps,
+                        *await _build_links(user, new.id, record.id, carried, at),
+                    ], new.id
             if twin is not None:
-                return await merging(user, twin, new, carried, at), twin.id
-            steps = [Insert(new), *await _linking(user, new.id, record.id, carried, at)]
+                return await build_merge(user, twin, new, carried, at), twin.id
+            steps = [Insert(new), *await _build_links(user, new.id, record.id, carried, at)]
             return steps, new.id
 
         return await self._writer.commit(self._user, plan)
 
-    async def _catching_up(
-        self, copy: Record, record: Record, carried: Carried, at: int
+    async def _build_copy_update(
+        self, copy: Record, record: Record, carried: CarriedLinks, at: int
     ) -> list[Step]:
         """Brings to a copy what has changed at its source since; what it has of its own stays."""
-        note = cast(Values, copy.facets.get(PROMOTED, {}))
+        note = cast(FieldValues, copy.facets.get(PROMOTED_FACET, {}))
         version = note.get("version", record.version)
         if version == record.version:
             return []
-        before = await _values_at(self._source, record, version)
-        changed = {name: getattr(record, name) for name in before if name not in _OF_PLACE}
-        facets = _refaceted(copy.facets, before.get("facets", record.facets), record.facets)
-        changed["facets"] = {**facets, PROMOTED: {**note, "version": record.version}}
+        before = await _read_old_values(self._source, record, version)
+        changed = {name: getattr(record, name) for name in before if name not in _PLACE_FIELDS}
+        facets = _apply_facet_changes(
+            copy.facets, before.get("facets", record.facets), record.facets
+        )
+        changed["facets"] = {**facets, PROMOTED_FACET: {**note, "version": record.version}}
         steps: list[Step] = [Update(copy.id, changed, copy.version)]
-        if facets.get(RELINKED) != copy.facets.get(RELINKED):
-            steps += await _unlinking(self._user, copy.id, carried.entities)
-        return [*steps, *await _linking(self._user, copy.id, record.id, carried, at)]
+        if facets.get(RELINK_COUNT) != copy.facets.get(RELINK_COUNT):
+            steps += await _build_unlinks(self._user, copy.id, carried.entities)
+        return [*steps, *await _build_links(self._user, copy.id, record.id, carried, at)]
 
 
-async def carried_by(store: RecordStore, record: Record) -> Carried:
+async def read_carried_links(store: RecordStore, record: Record) -> CarriedLinks:
     entities = [
         RelatedEntity(entity.name or "", entity.type or "", link.verb)
-        for link, entity in await linked_entities(store, record.id)
+        for link, entity in await read_linked_entities(store, record.id)
     ]
-    return Carried(entities, [*_named_links(record), *await memory_links(store, record.id)])
+    return CarriedLinks(
+        entities, [*_parse_links(record), *await read_memory_links(store, record.id)]
+    )
 
 
-def _note_move(record: Record, reason: str | None, at: int) -> Values:
-    note: Values = {"from_scope": record.scope, "at": at, "version": record.version}
+def _build_move_note(record: Record, reason: str | None, at: int) -> FieldValues:
+    note: FieldValues = {"from_scope": record.scope, "at": at, "version": record.version}
     note |= {"reason": reason} if reason else {}
     return note | ({"session": record.session} if record.session else {})
 
 
-def promoted(record: Record, target: str, reason: str | None, at: int) -> Record:
+def build_promoted(record: Record, target: str, reason: str | None, at: int) -> Record:
     """Whoever gives it a broader scope wants to keep it: it is automatic no longer."""
     session = None if record.scope == SESSION_SCOPE else record.session
-    moment = moment_of(record.type, record.occurred_at)
+    moment = get_event_time(record.type, record.occurred_at)
     return replace(
         record,
         scope=target,
         session=session,
-        variant=place_of(target, session, moment),
-        facets={**not_automatic(record.facets), PROMOTED: _note_move(record, reason, at)},
+        variant=build_variant(target, session, moment),
+        facets={
+            **drop_automatic(record.facets),
+            PROMOTED_FACET: _build_move_note(record, reason, at),
+        },
         updated_at=at,
         deleted_at=None,
     )
 
 
-async def merging(
-    store: RecordStore, twin: Record, new: Record, carried: Carried, at: int
+async def build_merge(
+    store: RecordStore, twin: Record, new: Record, carried: CarriedLinks, at: int
 ) -> list[Step]:
     """The twin with whatever the other one had more; `new` is how it would stand there itself."""
-    version = new.facets[PROMOTED]["version"]
-    absorbed = cast(dict[str, int], twin.facets.get(ABSORBED, {}))
+    version = new.facets[PROMOTED_FACET]["version"]
+    absorbed = cast(dict[str, int], twin.facets.get(ABSORBED_FACET, {}))
     if absorbed.get(new.id) == version:
         return []
-    values, _ = joined(twin, new)
+    values, _ = merge_values(twin, new)
     if "tags" in values:
-        values["tags"] = values["tags"][:TAG_LIMIT]
-    links = await _linking(store, twin.id, new.id, carried, at)
+        values["tags"] = values["tags"][:MAX_TAGS]
+    links = await _build_links(store, twin.id, new.id, carried, at)
     absorbed = {i: v for i, v in absorbed.items() if i != new.id} | {new.id: version}
-    facets: Values = {
+    facets: FieldValues = {
         **values.get("facets", twin.facets),
-        ABSORBED: dict(list(absorbed.items())[-MOST_ABSORBED:]),
+        ABSORBED_FACET: dict(list(absorbed.items())[-MAX_ABSORBED:]),
     }
     if sources := {*twin.facets.get(DERIVED_FROM, ()), *new.facets.get(DERIVED_FROM, ())}:
         facets[DERIVED_FROM] = sorted(sources - {twin.id})
-    values["facets"] = relinked(facets) if links else facets
+    values["facets"] = count_relink(facets) if links else facets
     return [Update(twin.id, values, twin.version), *links]
 
 
-def tombstone(record: Record, new: Record, kept: str) -> list[Step]:
+def build_tombstone(record: Record, new: Record, kept: str) -> list[Step]:
     """Its scope is the new one, so that it does not count as a forgotten memory of the old."""
     facets = dict(new.facets)
     if kept != record.id:
@@ -335,46 +353,48 @@ def tombstone(record: Record, new: Record, kept: str) -> list[Step]:
     return [Update(record.id, values, record.version), Delete(record.ref)]
 
 
-async def same_text(store: RecordStore, record: Record) -> Record | None:
+async def find_same_text(store: RecordStore, record: Record) -> Record | None:
     """The memory with this text in this place, the record itself included."""
     if record.name_key is None:
         return None
-    found = await store.scan(Where(kinds=(MEMORY,), name_keys=(record.name_key,)))
+    found = await store.scan(RecordFilter(kinds=(MEMORY,), name_keys=(record.name_key,)))
     return next((other for other in found if other.variant == record.variant), None)
 
 
-async def came_back(store: RecordStore, record: Record, version: int) -> bool:
+async def was_undone(store: RecordStore, record: Record, version: int) -> bool:
     """Whether the move of this version was finished and somebody has taken it back since."""
     updates = 0
-    for _, edit in await store.history([record.ref]):
+    for _, edit in await store.read_history([record.ref]):
         updates += edit.operation == "update"
         if edit.operation == "delete" and updates >= version:
             return True
     return False
 
 
-async def _linking(
-    store: RecordStore, kept: str, old: str, carried: Carried, at: int
+async def _build_links(
+    store: RecordStore, kept: str, old: str, carried: CarriedLinks, at: int
 ) -> list[Step]:
     return [
-        *await link_steps(store, kept, carried.entities, at),
-        *await carrying_steps(store, carried.links, old, kept, at),
+        *await build_link_steps(store, kept, carried.entities, at),
+        *await build_carry_steps(store, carried.links, old, kept, at),
     ]
 
 
-async def _unlinking(
+async def _build_unlinks(
     store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity]
 ) -> list[Step]:
     """Takes away the links to entities that are not among these."""
-    wanted = {(normalised(e.name), normalised(e.type), e.relationship) for e in entities}
+    wanted = {
+        (compute_name_key(e.name), compute_name_key(e.type), e.relationship) for e in entities
+    }
     return [
         Delete(link.ref)
-        for link, entity in await linked_entities(store, memory_id)
-        if (entity.name_key, normalised(entity.type or ""), link.verb) not in wanted
+        for link, entity in await read_linked_entities(store, memory_id)
+        if (entity.name_key, compute_name_key(entity.type or ""), link.verb) not in wanted
     ]
 
 
-def _named_links(record: Record) -> list[Link]:
+def _parse_links(record: Record) -> list[RecordLink]:
     """As its facets say: what left before it had to leave its links behind."""
     facets = record.facets
     ends = [(record.id, DERIVED_FROM, source) for source in facets.get(DERIVED_FROM, ())]
@@ -382,10 +402,10 @@ def _named_links(record: Record) -> list[Link]:
         ends.append((record.id, SUPERSEDES, facets[SUPERSEDES]))
     if SUPERSEDED_BY in facets:
         ends.append((facets[SUPERSEDED_BY], SUPERSEDES, record.id))
-    return [Link("", *end, record.created_at) for end in ends]
+    return [RecordLink("", *end, record.created_at) for end in ends]
 
 
-def _with_sources(record: Record, links: Sequence[Link]) -> Record:
+def _with_sources(record: Record, links: Sequence[RecordLink]) -> Record:
     """A summary whose sources stay behind still names them."""
     targets = {x.target for x in links if x.verb == DERIVED_FROM and x.source == record.id}
     if not targets:
@@ -394,9 +414,9 @@ def _with_sources(record: Record, links: Sequence[Link]) -> Record:
     return replace(record, facets={**record.facets, DERIVED_FROM: sources})
 
 
-async def _remembering(store: RecordStore, memory_id: str, kept: str) -> list[Step]:
+async def _build_source_updates(store: RecordStore, memory_id: str, kept: str) -> list[Step]:
     """Summaries that stay behind name the source that leaves them."""
-    links = await memory_links(store, memory_id)
+    links = await read_memory_links(store, memory_id)
     summaries = [x.source for x in links if x.verb == DERIVED_FROM and x.target == memory_id]
     steps: list[Step] = []
     for summary in await store.get(summaries):
@@ -406,18 +426,18 @@ async def _remembering(store: RecordStore, memory_id: str, kept: str) -> list[St
     return steps
 
 
-async def _values_at(store: RecordStore, record: Record, version: int) -> Values:
+async def _read_old_values(store: RecordStore, record: Record, version: int) -> FieldValues:
     """What the record had in an earlier version, where it has something else now."""
-    edits = [e for _, e in await store.history([record.ref]) if e.operation == "update"]
-    before: Values = {}
+    edits = [e for _, e in await store.read_history([record.ref]) if e.operation == "update"]
+    before: FieldValues = {}
     for edit in reversed(edits[version - record.version :]):
         before |= edit.before or {}
     return before
 
 
-def _refaceted(
+def _apply_facet_changes(
     facets: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
-) -> Values:
+) -> FieldValues:
     """Facets with what has changed between two others."""
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     kept = {name: value for name, value in facets.items() if name not in changed}
@@ -425,14 +445,18 @@ def _refaceted(
 
 
 PROMOTING_TOOL = "promote_memory"  # what the log calls it
-PAGE = 1_000  # of the user's memories, looked at together
+PAGE_MEMORIES = 1_000  # of the user's memories, looked at together
 
 
-class Promotion:
+class MemoryPromotion:
     """Takes one memory to a broader scope: one commit within a store, a move to the user's."""
 
     def __init__(
-        self, stores: Stores, indexing: Indexing, accesses: AccessBook, masking: Masking
+        self,
+        stores: MemoryStores,
+        indexing: VectorIndexer,
+        accesses: AccessCounter,
+        masking: Masker,
     ) -> None:
         self._stores = stores
         self._indexing = indexing
@@ -440,14 +464,14 @@ class Promotion:
         self._masking = masking
 
     async def promote(self, memory_id: str, target: str, reason: str | None) -> PromotedMemory:
-        reason = self._masking.optional(reason)
-        warnings = masking_warnings(self._masking.kinds)
-        source, found = await self._stores.holding(memory_id)
-        if target == "user" and await self._is_resumed(found):
-            previous = _note(found).get("from_scope", "project")
+        reason = self._masking.mask_optional(reason)
+        warnings = build_masking_warnings(self._masking.kinds)
+        source, found = await self._stores.find_live_memory(memory_id)
+        if target == "user" and await self._resume(found):
+            previous = _get_move_note(found).get("from_scope", "project")
             return PromotedMemory(found.id, previous, target, reason, warnings=warnings or None)
         _check_broader(found, target)
-        is_users = source is await self._stores.user()
+        is_users = source is await self._stores.open_user()
         if is_users and target != "user":
             raise ReadOnly(
                 f"Memory {found.id} is kept for you alone: its project is shared with you for "
@@ -456,107 +480,109 @@ class Promotion:
                 memory_id=found.id,
             )
         if target == "user" and not is_users:
-            kept = await self._to_user(source, found, reason)
+            kept = await self._move_to_user(source, found, reason)
         else:
-            kept = await self._within(source, found, target, reason)
+            kept = await self._promote_within(source, found, target, reason)
         if merged := kept != found.id:
-            warnings += await self._left_out(target, found, kept)
+            warnings += await self._warn_dropped_tags(target, found, kept)
         return PromotedMemory(
             kept, found.scope, target, reason, merged=merged or None, warnings=warnings or None
         )
 
-    async def _is_resumed(self, found: Record) -> bool:
+    async def _resume(self, found: Record) -> bool:
         """Whether a crash had cut this very promotion short; now it is complete."""
         if found.scope != "user":
             return False
-        project, user = await self._stores.project(), await self._stores.user()
-        return await settle(project, user, [found], self._stores.writer) > 0
+        project, user = await self._stores.open_project(), await self._stores.open_user()
+        return await finish_moves(project, user, [found], self._stores.writer) > 0
 
-    async def _within(
+    async def _promote_within(
         self, store: RecordStore, found: Record, target: str, reason: str | None
     ) -> str:
         async def plan(store: RecordStore, at: int) -> Planned[str]:
-            record = await still_there(store, found.id)
+            record = await read_live_memory(store, found.id)
             _check_broader(record, target)
-            new = promoted(record, target, reason, at)
-            twin = await same_text(store, new)
+            new = build_promoted(record, target, reason, at)
+            twin = await find_same_text(store, new)
             if twin is None:
                 values = {
                     name: getattr(new, name) for name in ("scope", "session", "variant", "facets")
                 }
                 return [Update(record.id, values, record.version)], record.id
-            carried = await carried_by(store, record)
-            steps = await merging(store, twin, new, carried, at)
-            return [*steps, *tombstone(record, new, twin.id)], twin.id
+            carried = await read_carried_links(store, record)
+            steps = await build_merge(store, twin, new, carried, at)
+            return [*steps, *build_tombstone(record, new, twin.id)], twin.id
 
         return await self._stores.commit(store, plan)
 
-    async def _to_user(self, source: RecordStore, found: Record, reason: str | None) -> str:
+    async def _move_to_user(self, source: RecordStore, found: Record, reason: str | None) -> str:
         check_writable(source)  # the user's copy is made first
         check_own(source)
-        user = await self._stores.user()
-        access = (await self._accesses.of(source, [found.id])).get(found.id)
-        kept = await Move(source, user, self._stores.writer).make(found.id, reason)
+        user = await self._stores.open_user()
+        access = (await self._accesses.read_accesses(source, [found.id])).get(found.id)
+        kept = await MemoryMove(source, user, self._stores.writer).move(found.id, reason)
         self._indexing.wake(user)
         if access is not None:
             await user.note_accesses({kept: access.count}, access.last_at)
         return kept
 
-    async def _left_out(self, target: str, found: Record, kept: str) -> list[Warned]:
+    async def _warn_dropped_tags(self, target: str, found: Record, kept: str) -> list[ToolWarning]:
         """Two memories can have more tags between them than one may have."""
-        store = await self._stores.to_write(target)
+        store = await self._stores.open_for_write(target)
         tags = {tag for record in await store.get([kept]) for tag in record.tags}
         missing = [tag for tag in found.tags if tag not in tags]
-        if not missing or len(tags) < TAG_LIMIT:
+        if not missing or len(tags) < MAX_TAGS:
             return []
-        message = f"A memory has at most {TAG_LIMIT} tags. Left out: {', '.join(missing)}."
-        return [Warned("tags_left_out", message)]
+        message = f"A memory has at most {MAX_TAGS} tags. Left out: {', '.join(missing)}."
+        return [ToolWarning("tags_left_out", message)]
 
 
 async def finish_promotions(project: RecordStore, user: RecordStore, clock: Clock) -> int:
     """Completes what a crash left, however long ago: what lives in both places is the user's."""
-    where = Where(kinds=(MEMORY,), scopes=("user",))
-    writer = Writer(clock, PROMOTING_TOOL)
+    where = RecordFilter(kinds=(MEMORY,), scopes=("user",))
+    writer = ChangeWriter(clock, PROMOTING_TOOL)
     settled = 0
     last: str | None = None
-    while page := await user.scan(where, after=last, limit=PAGE):
+    while page := await user.scan(where, after=last, limit=PAGE_MEMORIES):
         last = page[-1].id
-        settled += await settle(project, user, page, writer)
+        settled += await finish_moves(project, user, page, writer)
     return settled
 
 
-async def settle(
-    project: RecordStore, user: RecordStore, of_user: Sequence[Record], writer: Writer
+async def finish_moves(
+    project: RecordStore, user: RecordStore, of_user: Sequence[Record], writer: ChangeWriter
 ) -> int:
     """Buries the project's copies of memories that the user's store has; says how many."""
     settled = 0
-    arrived = {moved: (record, version) for record in of_user for moved, version in _moved(record)}
+    arrived = {
+        moved: (record, version) for record in of_user for moved, version in _list_moved(record)
+    }
     for record in await project.get(list(arrived)) if arrived else []:
         kept, version = arrived[record.id]
-        if await came_back(project, record, version):
+        if await was_undone(project, record, version):
             continue
-        move = Move(project, user, writer)
-        reason = _note(kept).get("reason") if kept.id == record.id else None
+        move = MemoryMove(project, user, writer)
+        reason = _get_move_note(kept).get("reason") if kept.id == record.id else None
         try:
             # What was changed since it was copied has to be carried over first.
-            if record.version != version or not await move.bury(record, kept.id, reason):
-                await move.make(record.id, reason)
+            if record.version != version or not await move.delete_source(record, kept.id, reason):
+                await move.move(record.id, reason)
         except (Conflict, NotFound):
             continue  # another process is at it
         settled += 1
     return settled
 
 
-def _moved(record: Record) -> list[tuple[str, int]]:
+def _list_moved(record: Record) -> list[tuple[str, int]]:
     """The memories that have become this one, each with the version that was copied."""
-    moved = list(cast(Mapping[str, int], record.facets.get(ABSORBED, {})).items())
-    if PROMOTED in record.facets:
-        moved.append((record.id, _note(record).get("version", 1)))
+    moved = list(cast(Mapping[str, int], record.facets.get(ABSORBED_FACET, {})).items())
+    if PROMOTED_FACET in record.facets:
+        moved.append((record.id, _get_move_note(record).get("version", 1)))
     return moved
 
 
-def _note(record: Record) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], record.facets.get(PROMOTED, {}))
+def _get_move_note(record: Record) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], record.facets.get(PROMOTED_FACET, {}))
 
 
 def _check_broader(record: Record, target: str) -> None:

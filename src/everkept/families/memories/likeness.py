@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Literal
 
-from everkept.core.ports import Embedded, Embedder, Indexing, RecordStore
-from everkept.core.records import Record, Weights, Where
-from everkept.core.text import clipped
+from everkept.core.ports import Embedder, RecordStore, RecordVector, VectorIndexer
+from everkept.core.records import Record, RecordFilter, Weights
+from everkept.core.text import clip_text
 from everkept.errors import ModelUnavailable
-from everkept.families.memories.memory_identity import EVENT, NOTHING_STORED
+from everkept.families.memories.memory_identity import EVENT_TYPE, NOTHING_STORED
 from everkept.families.memories.model import MEMORY
 from everkept.language import telling_words
-from everkept.language.sentences import beginning, sentences
+from everkept.language.sentences import split_sentences, take_beginning
 from everkept.language.spellings import stem
-from everkept.language.telling_words import rarity_among, spoken_words
-from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
+from everkept.language.telling_words import compute_rarities, list_spoken_words
+from everkept.language.words import AllOf, AnyOf, WordPhrase, WordQuery
 from everkept.retrieval.profile import Deadline
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
 if TYPE_CHECKING:
@@ -27,52 +27,54 @@ if TYPE_CHECKING:
 
 Vectors = Mapping[str, "NDArray[np.float32]"]
 
-BATCH = 16  # texts
+BATCH_TEXTS = 16  # texts
 
 log = logging.getLogger(__name__)
 
 
-class Meaning:
+class VectorSource:
     """Gives vectors until the time is up, in however many stores."""
 
-    def __init__(self, indexing: Indexing, time_limit: float | None) -> None:
+    def __init__(self, indexing: VectorIndexer, time_limit: float | None) -> None:
         self._embedder = indexing.embedder
         self._fault = indexing.fault
-        self._deadline = Deadline.within(time_limit)
+        self._deadline = Deadline.from_seconds(time_limit)
         self._missing: dict[RecordStore, int] = {}
 
-    async def of(self, store: RecordStore, records: Sequence[Record]) -> Vectors:
+    async def get_vectors(self, store: RecordStore, records: Sequence[Record]) -> Vectors:
         """By id, as the store keeps them; those that matter most are to come first."""
         embedder = self._embedder
         if embedder is None or not records:
             return {}
-        found = dict(await store.vectors(embedder.name, [record.id for record in records]))
+        found = dict(await store.get_vectors(embedder.name, [record.id for record in records]))
         waiting = [r for r in records if r.text and r.id not in found]
-        for start in range(0, len(waiting), BATCH):
+        for start in range(0, len(waiting), BATCH_TEXTS):
             if self._fault is not None or self._deadline.has_passed:
                 break
-            batch = waiting[start : start + BATCH]
-            found |= await self._deadline.one(self._made(embedder, store, batch)) or {}
+            batch = waiting[start : start + BATCH_TEXTS]
+            found |= await self._deadline.run(self._compute_vectors(embedder, store, batch)) or {}
         self._missing[store] = sum(record.id not in found for record in waiting)
         return found
 
     @property
-    def warnings(self) -> list[Warned]:
+    def warnings(self) -> list[ToolWarning]:
         missing = sum(self._missing.values())
         if not missing:
             return []
         count = "1 memory" if missing == 1 else f"{missing} memories"
         if self._fault is not None:
             message = f"{self._fault.message} {count} without a vector counted by words alone."
-            return [Warned("embedding_failed", message)]
-        return [Warned("embeddings_pending", f"{count} without a vector yet counted by words.")]
+            return [ToolWarning("embedding_failed", message)]
+        return [
+            ToolWarning("embeddings_pending", f"{count} without a vector yet counted by words.")
+        ]
 
-    async def _made(
+    async def _compute_vectors(
         self, embedder: Embedder, store: RecordStore, records: Sequence[Record]
     ) -> Vectors:
         ids = [record.id for record in records]
         # The background works at the same queue.
-        there = await store.vectors(embedder.name, ids)
+        there = await store.get_vectors(embedder.name, ids)
         missing = [record for record in records if record.id not in there]
         if not missing:
             return there
@@ -84,91 +86,98 @@ class Meaning:
         except Exception:
             log.exception("%d memories have to wait for their vectors", len(missing))
             return there
-        items = [Embedded(r.id, r.version, row) for r, row in zip(missing, rows, strict=True)]
+        items = [RecordVector(r.id, r.version, row) for r, row in zip(missing, rows, strict=True)]
         await store.put_vectors(embedder.name, items)
         # Read back: what is stored is rounded, and the next time must see the same.
-        return await store.vectors(embedder.name, ids)
+        return await store.get_vectors(embedder.name, ids)
 
 
-Likeness = Literal["similar", "superseded"]
+LikenessKind = Literal["similar", "superseded"]
 
-SIMILAR = 0.8  # share of their words that two texts have in common
-SHORTEST = 3  # telling words; shorter texts are alike by chance
-SUBJECT = 0.6  # share of its words with which a replaced fact begins like the new one
-LONGEST = 400  # telling words that are compared
-CANDIDATES = 5
-_PAIRS = ((0, 1), (2, 3))  # of the longest words
+MIN_SIMILAR_SHARE = 0.8  # share of their words that two texts have in common
+MIN_WORDS = 3  # telling words; shorter texts are alike by chance
+MIN_SUBJECT_SHARE = 0.6  # share of its words with which a replaced fact begins like the new one
+MAX_WORDS = 400  # telling words that are compared
+MAX_CANDIDATES = 5
+_WORD_PAIRS = ((0, 1), (2, 3))  # of the longest words
 
 
-class Alike(Value):
+class SimilarMemory(Value):
     record: Record
-    likeness: Likeness
+    likeness: LikenessKind
 
 
-async def alike(store: RecordStore, text: str, kind: str, visible_to: str) -> list[Alike]:
+async def find_similar(
+    store: RecordStore, text: str, kind: str, visible_to: str
+) -> list[SimilarMemory]:
     """The stored memories that are like a text, the likest first; one question by words."""
-    words = telling_stems(text)
-    query = _question(_words(text)) if len(words) >= SHORTEST else None
+    words = extract_stems(text)
+    query = _build_query(_extract_words(text)) if len(words) >= MIN_WORDS else None
     if query is None:
         return []
-    where = Where(kinds=(MEMORY,), visible_to=visible_to)
-    matches = await store.match(query, where, Weights(context=0.0), CANDIDATES + 1)
+    where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
+    matches = await store.match(query, where, Weights(context=0.0), MAX_CANDIDATES + 1)
     judged = [
-        (_overlap(words, telling_stems(record.text)), Alike(record, likeness))
+        (_compute_overlap(words, extract_stems(record.text)), SimilarMemory(record, likeness))
         for record in (await store.get([match.id for match in matches]) if matches else [])
-        if not record.facets.get("superseded_by") and (likeness := likeness_of(text, kind, record))
+        if not record.facets.get("superseded_by")
+        and (likeness := classify_likeness(text, kind, record))
     ]
     judged.sort(key=lambda pair: -pair[0])
     return [alike for _, alike in judged]
 
 
-def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
+def classify_likeness(text: str, kind: str, old: Record) -> LikenessKind | None:
     """Conservative: a warning that is wrong costs more than one that is missing."""
-    ours, theirs = telling_stems(text), telling_stems(old.text)
-    if min(len(ours), len(theirs)) < SHORTEST:
+    ours, theirs = extract_stems(text), extract_stems(old.text)
+    if min(len(ours), len(theirs)) < MIN_WORDS:
         return None
     # Two events are two events, however alike they are.
-    if EVENT not in (kind, old.type) and _is_said_anew(ours, theirs):
+    if EVENT_TYPE not in (kind, old.type) and _is_replacement(ours, theirs):
         return "superseded"
-    return "similar" if _overlap(ours, theirs) >= SIMILAR else None
+    return "similar" if _compute_overlap(ours, theirs) >= MIN_SIMILAR_SHARE else None
 
 
-def telling_stems(text: str) -> list[str]:
+def extract_stems(text: str) -> list[str]:
     """The stems of a text but stop words, in their order."""
-    return [stem(word) for word in _words(text)]
+    return [stem(word) for word in _extract_words(text)]
 
 
-def _words(text: str) -> list[str]:
-    return spoken_words(text)[:LONGEST]
+def _extract_words(text: str) -> list[str]:
+    return list_spoken_words(text)[:MAX_WORDS]
 
 
-def _is_said_anew(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+def _is_replacement(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     """The same subject with another value: other numbers, or another end of the sentence."""
     if set(ours) == set(theirs):
         return False
-    numbers, other_numbers = _numbers(ours), _numbers(theirs)
+    numbers, other_numbers = _select_numbers(ours), _select_numbers(theirs)
     if numbers != other_numbers and numbers and other_numbers:
-        return _overlap(_without_numbers(ours), _without_numbers(theirs)) >= SIMILAR
+        return _compute_overlap(_drop_numbers(ours), _drop_numbers(theirs)) >= MIN_SIMILAR_SHARE
     shared = next(
         (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
         min(len(ours), len(theirs)),
     )
     rest = {*ours[shared:]} & {*theirs[shared:]}
     is_replaced = shared < len(ours) and shared < len(theirs) and not rest
-    return is_replaced and shared >= SHORTEST and shared >= SUBJECT * max(len(ours), len(theirs))
+    return (
+        is_replaced
+        and shared >= MIN_WORDS
+        and shared >= MIN_SUBJECT_SHARE * max(len(ours), len(theirs))
+    )
 
 
-def _overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _compute_overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
     """Jaccard's: 1 where both have the same words."""
     union = {*ours, *theirs}
     return len({*ours} & {*theirs}) / len(union) if union else 0.0
 
 
-def _numbers(words: Sequence[str]) -> set[str]:
+def _select_numbers(words: Sequence[str]) -> set[str]:
     return {word for word in words if _has_digit(word)}
 
 
-def _without_numbers(words: Sequence[str]) -> list[str]:
+def _drop_numbers(words: Sequence[str]) -> list[str]:
     return [word for word in words if not _has_digit(word)]
 
 
@@ -177,65 +186,65 @@ def _has_digit(word: str) -> bool:
     return not word.isalpha() and any(c.isdigit() for c in word)
 
 
-def _question(words: Sequence[str]) -> WordQuery | None:
+def _build_query(words: Sequence[str]) -> WordQuery | None:
     """Two of the longest words, or two others: a text that is alike lacks one of them at most.
 
     Long words are rare ones, and rare ones together are found at once in a store of any size.
     Numbers are what a newer fact changes.
     """
-    distinct = dict.fromkeys(_without_numbers(words))
-    longest = sorted(distinct, key=lambda word: -len(word))[: 2 * len(_PAIRS)]
+    distinct = dict.fromkeys(_drop_numbers(words))
+    longest = sorted(distinct, key=lambda word: -len(word))[: 2 * len(_WORD_PAIRS)]
     pairs = [
-        AllOf(tuple(Phrase((longest[i],)) for i in pair))
-        for pair in _PAIRS
+        AllOf(tuple(WordPhrase((longest[i],)) for i in pair))
+        for pair in _WORD_PAIRS
         if pair[1] < len(longest)
     ]
     return AnyOf(tuple(pairs)) if len(pairs) > 1 else next(iter(pairs), None)
 
 
-TYPES = ("episodic", "semantic", "procedural", "working")
-LONGEST_TEXT = 2_000  # characters of a memory that are read
-MOST_READ = 200_000  # characters in all: a summary at shutdown has no time for more
+MEMORY_TYPES = ("episodic", "semantic", "procedural", "working")
+MAX_TEXT_CHARACTERS = 2_000  # characters of a memory that are read
+MAX_READ_CHARACTERS = 200_000  # characters in all: a summary at shutdown has no time for more
 
 
-def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
+def format_session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
     """For people and for the record of a session that ends; `names` are linked entities'."""
     if not records:
         return NOTHING_STORED
     counts = Counter(record.type or "" for record in records)
-    listed = ", ".join(f"{counts[kind]} {kind}" for kind in TYPES if counts[kind])
+    listed = ", ".join(f"{counts[kind]} {kind}" for kind in MEMORY_TYPES if counts[kind])
     noun = "memory" if len(records) == 1 else "memories"
     line = f"{len(records)} {noun} ({listed})." if listed else f"{len(records)} {noun}."
-    named = key_topics(records, names)
+    named = extract_key_topics(records, names)
     return f"{line} Key topics: {', '.join(named)}" if named else line
 
 
-def key_topics(
-    records: Sequence[Record], names: Sequence[str] = (), limit: int = telling_words.MOST_TOPICS
+def extract_key_topics(
+    records: Sequence[Record], names: Sequence[str] = (), limit: int = telling_words.MAX_TOPICS
 ) -> list[str]:
     """What most of the memories speak of, spelled as they do, the weightiest first."""
-    return telling_words.key_topics(_read(records), names, limit)
+    return telling_words.find_key_topics(_iter_texts(records), names, limit)
 
 
-def _read(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
+def _iter_texts(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
     """Texts and tags, as far as there is time; the newest tell best where a session has come to."""
-    left = MOST_READ
-    for record in sorted(records, key=lambda r: (r.at, r.id), reverse=True):
+    left = MAX_READ_CHARACTERS
+    for record in sorted(records, key=lambda r: (r.effective_at, r.id), reverse=True):
         if left <= 0:
             return
-        text = beginning(record.text, LONGEST_TEXT)
+        text = take_beginning(record.text, MAX_TEXT_CHARACTERS)
         yield text, record.tags
         left -= len(text) + sum(map(len, record.tags))
 
 
-REPEATED = 0.6  # share of a sentence's words that others have said before it
-FULL_SENTENCE = 4  # telling words; what has fewer is an exclamation or a heading
-COVERED = 0.3  # what a word still counts when a chosen sentence has it
+MIN_REPEATED_SHARE = 0.6  # share of a sentence's words that others have said before it
+FULL_SENTENCE_WORDS = 4  # telling words; what has fewer is an exclamation or a heading
+COVERED_WORD_FACTOR = 0.3  # what a word still counts when a chosen sentence has it
 
-_ENDS_OPEN = re.compile(r"[^\W_]$")
+_UNPUNCTUATED_END = re.compile(r"[^\W_]$")
 
 
-class Said(Value):
+class WeightedSentence(Value):
     """A sentence of one of several texts, and how much that text counts among them."""
 
     text: str
@@ -244,7 +253,7 @@ class Said(Value):
     weight: float
 
 
-def central_sentences(
+def select_central_sentences(
     texts: Sequence[str],
     weights: Sequence[float],
     rarity: Mapping[str, float],
@@ -256,37 +265,41 @@ def central_sentences(
 
     At most so many sentences and characters, and nothing twice. The first one may be clipped.
     """
-    said: list[Said] = [*_said(texts, weights)]
+    said: list[WeightedSentence] = [*_iter_sentences(texts, weights)]
     words = {(sentence.place[0], word) for sentence in said for word in sentence.words}
     shared = Counter(word for _, word in words)
     worth = {word: count * rarity.get(word, 1.0) for word, count in shared.items()}
-    said = _to_the_point(said, {word for word, count in shared.items() if count > 1})
-    chosen: list[Said] = []
+    said = _select_statements(said, {word for word, count in shared.items() if count > 1})
+    chosen: list[WeightedSentence] = []
     room = length
     while said and len(chosen) < most:
-        best = max(said, key=lambda s: (_centrality(s, worth), (-s.place[0], -s.place[1])))
+        best = max(said, key=lambda s: (_compute_centrality(s, worth), (-s.place[0], -s.place[1])))
         said.remove(best)
         if chosen and len(best.text) + 2 > room:
             continue
         chosen.append(best)
         room -= len(best.text) + 2
-        worth |= {word: worth[word] * COVERED for word in best.words}
+        worth |= {word: worth[word] * COVERED_WORD_FACTOR for word in best.words}
         told = frozenset[str]().union(*(s.words for s in chosen))
         said = [s for s in said if not _is_repetition(s, told)]
-    return clipped_to(_joined(sorted(chosen, key=lambda s: s.place)), length)
+    return clip_to_length(_join_sentences(sorted(chosen, key=lambda s: s.place)), length)
 
 
-def clipped_to(text: str, length: int) -> str:
-    return text if len(text) <= length else clipped(text, length)
+def clip_to_length(text: str, length: int) -> str:
+    return text if len(text) <= length else clip_text(text, length)
 
 
-def _said(texts: Sequence[str], weights: Sequence[float]) -> Iterator[Said]:
+def _iter_sentences(texts: Sequence[str], weights: Sequence[float]) -> Iterator[WeightedSentence]:
     for number, (text, weight) in enumerate(zip(texts, weights, strict=True)):
-        for place, sentence in enumerate(sentences(text) or [text.strip()]):
-            yield Said(sentence, frozenset(telling_stems(sentence)), (number, place), weight)
+        for place, sentence in enumerate(split_sentences(text) or [text.strip()]):
+            yield WeightedSentence(
+                sentence, frozenset(extract_stems(sentence)), (number, place), weight
+            )
 
 
-def _to_the_point(said: Sequence[Said], shared: Set[str]) -> list[Said]:
+def _select_statements(
+    said: Sequence[WeightedSentence], shared: Set[str]
+) -> list[WeightedSentence]:
     """Statements; and of each text those that have a word of the others, if any have."""
     stated = [s for s in said if len(s.words) > 1 and not s.text.endswith(("?", "？"))] or said
     pointed = [s for s in stated if not s.words.isdisjoint(shared)]
@@ -294,29 +307,29 @@ def _to_the_point(said: Sequence[Said], shared: Set[str]) -> list[Said]:
     return [*pointed, *(s for s in stated if s.place[0] not in texts)]
 
 
-def _centrality(said: Said, worth: Mapping[str, float]) -> float:
+def _compute_centrality(said: WeightedSentence, worth: Mapping[str, float]) -> float:
     """Long sentences have more words, but not all that count: hence the root."""
     if not said.words:
         return 0.0
     central = sum(worth[word] for word in sorted(said.words)) / len(said.words) ** 0.5
-    return said.weight * central * min(len(said.words) / FULL_SENTENCE, 1.0)
+    return said.weight * central * min(len(said.words) / FULL_SENTENCE_WORDS, 1.0)
 
 
-def _is_repetition(said: Said, told: frozenset[str]) -> bool:
-    return len(said.words & told) >= REPEATED * len(said.words)
+def _is_repetition(said: WeightedSentence, told: frozenset[str]) -> bool:
+    return len(said.words & told) >= MIN_REPEATED_SHARE * len(said.words)
 
 
-def _joined(chosen: Sequence[Said]) -> str:
+def _join_sentences(chosen: Sequence[WeightedSentence]) -> str:
     text = ""
     for said in chosen:
         if text:
             is_block = "\n" in said.text or "\n" in text
             text += "\n" if is_block else " "
-        text += said.text + ("." if len(chosen) > 1 and _ENDS_OPEN.search(said.text) else "")
+        text += said.text + ("." if len(chosen) > 1 and _UNPUNCTUATED_END.search(said.text) else "")
     return text
 
 
-def likeness(
+def compute_likeness(
     words: Sequence[Sequence[str]], vectors: "Sequence[NDArray[np.float32] | None]"
 ) -> "NDArray[np.float32]":
     """How alike each two texts are, 1 at most: by their vectors, or by their words for want of one.
@@ -327,16 +340,16 @@ def likeness(
 
     known = [row for row, vector in enumerate(vectors) if vector is not None]
     if len(known) == len(words) and known:
-        return _cosines([vector for vector in vectors if vector is not None])
+        return _compute_cosines([vector for vector in vectors if vector is not None])
     # The root brings words to the model's scale: 0.15 of them shared is one topic, 0.6 one thing.
-    alike = np.sqrt(_shared_words(words))
+    alike = np.sqrt(_compute_word_cosines(words))
     if known:
-        by_meaning = _cosines([vector for vector in vectors if vector is not None])
+        by_meaning = _compute_cosines([vector for vector in vectors if vector is not None])
         alike[np.ix_(known, known)] = by_meaning
     return alike
 
 
-def groups(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
+def cluster_rows(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
     """Average linkage: the rows of each group are, on average, at least so much alike.
 
     The two nearest groups are joined as long as any are near enough; each row is in one group.
@@ -361,7 +374,7 @@ def groups(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
         elif len(chain) > 1 and near[last, chain[-2]] >= near[last, nearest]:
             del chain[-1]
             kept, joined = sorted((last, chain.pop()))
-            _join(near, kept, joined, (len(members[kept]), len(members[joined])))
+            _join_clusters(near, kept, joined, (len(members[kept]), len(members[joined])))
             members[kept] += members[joined]
             members[joined] = []
             waiting[joined] = False
@@ -370,7 +383,9 @@ def groups(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
     return [sorted(rows) for rows in members if rows]
 
 
-def _join(near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int, int]) -> None:
+def _join_clusters(
+    near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int, int]
+) -> None:
     import numpy as np
 
     row = (near[kept] * sizes[0] + near[joined] * sizes[1]) / sum(sizes)
@@ -379,18 +394,18 @@ def _join(near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int,
     near[joined] = near[:, joined] = -np.inf
 
 
-def _cosines(vectors: "Sequence[NDArray[np.float32]]") -> "NDArray[np.float32]":
+def _compute_cosines(vectors: "Sequence[NDArray[np.float32]]") -> "NDArray[np.float32]":
     import numpy as np
 
     rows = np.stack(vectors).astype(np.float32)
     return rows @ rows.T
 
 
-def _shared_words(words: Sequence[Sequence[str]]) -> "NDArray[np.float32]":
+def _compute_word_cosines(words: Sequence[Sequence[str]]) -> "NDArray[np.float32]":
     """The cosine of the texts' words, each word weighted by how telling it is."""
     import numpy as np
 
-    weights = rarity_among(words)
+    weights = compute_rarities(words)
     holders: dict[str, list[int]] = {}
     for row, text in enumerate(words):
         for word in dict.fromkeys(text):

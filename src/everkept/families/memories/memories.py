@@ -5,37 +5,42 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from everkept.core.commits import Planned, check_writable
-from everkept.core.ports import Indexing, RecordStore
+from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import Delete, Insert, Record, Step, Update
-from everkept.core.secrets import Masking
-from everkept.core.sessions import signed
-from everkept.core.text import clipped
+from everkept.core.secrets import Masker
+from everkept.core.sessions import format_signature
+from everkept.core.text import clip_text
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
-from everkept.families.memories.lifecycle import mark_superseded, same_text, settle, supersession
-from everkept.families.memories.likeness import Alike, alike
-from everkept.families.memories.memory_identity import moment_of
+from everkept.families.memories.lifecycle import (
+    build_supersession,
+    find_same_text,
+    finish_moves,
+    mark_superseded,
+)
+from everkept.families.memories.likeness import SimilarMemory, find_similar
+from everkept.families.memories.memory_identity import get_event_time
 from everkept.families.memories.memory_record import (
     Amendment,
+    FieldValues,
     NewMemory,
-    Values,
-    amended,
+    build_link_steps,
+    build_record,
+    build_top_up,
+    build_unlink_steps,
+    change_tags,
     check_entities,
-    checked,
-    link_steps,
-    links_made,
-    new_record,
-    relinked,
-    retagged,
-    taken_up,
-    told_apart,
-    topped_up,
-    unlink_steps,
+    check_memory,
+    clear_automatic,
+    compute_amendment,
+    count_new_links,
+    count_relink,
+    list_differences,
 )
 from everkept.families.memories.model import (
     SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
-    Options,
+    MemoryOptions,
     RelatedEntity,
     StoredMemory,
     TagChange,
@@ -44,20 +49,20 @@ from everkept.families.memories.model import (
 )
 from everkept.families.memories.stores import (
     NO_SESSION,
-    Stores,
-    Uses,
-    session_steps,
-    still_there,
-    stored_by,
+    MemoryStores,
+    SessionUses,
+    build_session_steps,
+    read_live_memory,
+    read_session_memories,
 )
-from everkept.tools.tool import Warned, masking_warnings
+from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
 
 T = TypeVar("T")
-Change = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
+PlanChange = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
 
 
-class _Kept(Value):
+class _StoreOutcome(Value):
     """A memory after it was stored: new, or the one that was there."""
 
     record: Record
@@ -67,45 +72,54 @@ class _Kept(Value):
     told_apart: list[str]
 
 
-class Memories:
+class MemoryWriter:
     """What one call does to the memories that it reaches."""
 
-    def __init__(self, stores: Stores, indexing: Indexing, options: Options, uses: Uses) -> None:
+    def __init__(
+        self,
+        stores: MemoryStores,
+        indexing: VectorIndexer,
+        options: MemoryOptions,
+        uses: SessionUses,
+    ) -> None:
         self._stores = stores
         self._indexing = indexing
         self._options = options
         self._uses = uses
-        self._masking = Masking(enabled=options.mask_secrets)
+        self._masking = Masker(enabled=options.mask_secrets)
 
     async def store(self, wanted: NewMemory) -> StoredMemory:
         """The same text again in the same scope is the memory that is there."""
-        wanted = checked(self._masked(wanted))
-        warnings = [*masking_warnings(self._masking.kinds), *await self._crowding(wanted)]
-        replaced = await self._replaced(wanted)
+        wanted = check_memory(self._mask_memory(wanted))
+        warnings = [
+            *build_masking_warnings(self._masking.kinds),
+            *await self._check_session_limit(wanted),
+        ]
+        replaced = await self._find_replaced(wanted)
 
         tries = 0
 
-        async def plan(store: RecordStore, at: int) -> Planned[_Kept]:
+        async def plan(store: RecordStore, at: int) -> Planned[_StoreOutcome]:
             # Most texts are new. One that is not makes the commit conflict, and is looked up then.
             nonlocal tries
             tries += 1
-            new = new_record(wanted, replaced, at)
-            there = await same_text(store, new) if tries > 1 or replaced else None
-            return await self._storing(store, new, there, wanted, replaced)
+            new = build_record(wanted, replaced, at)
+            there = await find_same_text(store, new) if tries > 1 or replaced else None
+            return await self._plan_store(store, new, there, wanted, replaced)
 
-        store = await self._stores.to_write(wanted.scope)
-        looking = asyncio.create_task(self._resemblance(store, wanted))
+        store = await self._stores.open_for_write(wanted.scope)
+        looking = asyncio.create_task(self._find_similar(store, wanted))
         try:
             kept = await self._stores.commit(store, plan)
             resemblance = await looking  # in another thread than the commit, so that none waits
         finally:
             looking.cancel()
         self._indexing.wake(store)
-        self._count(store, wanted.session, kept)
+        self._count_stored(store, wanted.session, kept)
         if replaced is not None:
             await self._mark_superseded(replaced, kept.record.id)
-        warnings += _told_of(kept, resemblance, replaced)
-        return await self._stored(store, kept, warnings)
+        warnings += _list_store_warnings(kept, resemblance, replaced)
+        return await self._build_answer(store, kept, warnings)
 
     async def update(self, memory_id: str, amendment: Amendment) -> UpdatedMemory:
         if amendment == Amendment():
@@ -113,20 +127,20 @@ class Memories:
                 "Nothing to change was given.",
                 hint="Pass content, importance, tags, metadata or related_entities.",
             )
-        amendment = self._masked_amendment(amendment)
-        warnings = masking_warnings(self._masking.kinds)
+        amendment = self._mask_amendment(amendment)
+        warnings = build_masking_warnings(self._masking.kinds)
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
-            changed = amended(record, amendment)
-            values: Values = {key: v for part in changed.values() for key, v in part.items()}
+            changed = compute_amendment(record, amendment)
+            values: FieldValues = {key: v for part in changed.values() for key, v in part.items()}
             await _check_text(store, record, values)
-            links = await _relinking(store, record, amendment.entities, at)
+            links = await _build_relinks(store, record, amendment.entities, at)
             if links:
-                values["facets"] = relinked(values.get("facets", record.facets))
-            values = taken_up(record, values)
+                values["facets"] = count_relink(values.get("facets", record.facets))
+            values = clear_automatic(record, values)
             steps: list[Step] = [Update(record.id, values, record.version)] if values else []
-            failure = self._failure() if "content" in changed else None
-            told = [*warnings, Warned("embedding_failed", failure)] if failure else warnings
+            failure = self._find_embedding_failure() if "content" in changed else None
+            told = [*warnings, ToolWarning("embedding_failed", failure)] if failure else warnings
             return [*steps, *links], UpdatedMemory(
                 memory_id=record.id,
                 updated_fields=[*changed, *(["related_entities"] if links else [])],
@@ -138,25 +152,27 @@ class Memories:
         return await self._change(memory_id, change)
 
     async def tag(self, memory_id: str, wanted: TagChange) -> TaggedMemory:
-        wanted = self._masked_tags(wanted)
-        warnings = masking_warnings(self._masking.kinds) or None
+        wanted = self._mask_tags(wanted)
+        warnings = build_masking_warnings(self._masking.kinds) or None
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[TaggedMemory]:
-            tags = retagged(record.tags, wanted)
+            tags = change_tags(record.tags, wanted)
             steps: list[Step] = []
             if tags != record.tags:
-                steps.append(Update(record.id, taken_up(record, {"tags": tags}), record.version))
+                steps.append(
+                    Update(record.id, clear_automatic(record, {"tags": tags}), record.version)
+                )
             return steps, TaggedMemory(record.id, list(tags), warnings)
 
         return await self._change(memory_id, change)
 
     async def forget(self, memory_id: str, reason: str | None) -> ForgottenMemory:
         """Soft, and a second time changes nothing."""
-        _, found = await self._stores.finding(memory_id)
+        _, found = await self._stores.find_memory(memory_id)
         if found.deleted_at is not None:
             return ForgottenMemory(found.id, "forgotten", found.facets.get("forgotten_reason"))
-        reason = self._masking.optional(reason)
-        warnings = masking_warnings(self._masking.kinds) or None
+        reason = self._masking.mask_optional(reason)
+        warnings = build_masking_warnings(self._masking.kinds) or None
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[ForgottenMemory]:
             steps: list[Step] = [Delete(record.ref)]
@@ -167,75 +183,75 @@ class Memories:
 
         return await self._change(memory_id, change)
 
-    def _masked(self, wanted: NewMemory) -> NewMemory:
+    def _mask_memory(self, wanted: NewMemory) -> NewMemory:
         if wanted.session is not None:
             self._masking.check_id(wanted.session, "session_id")
         return replace(
             wanted,
-            content=self._masking.text(wanted.content),
-            tags=self._masking.texts(wanted.tags),
+            content=self._masking.mask(wanted.content),
+            tags=self._masking.mask_all(wanted.tags),
             source=replace(
                 wanted.source,
-                tool=self._masking.optional(wanted.source.tool),
-                file=self._masking.optional(wanted.source.file),
+                tool=self._masking.mask_optional(wanted.source.tool),
+                file=self._masking.mask_optional(wanted.source.file),
             ),
-            entities=self._masked_entities(wanted.entities),
-            author=self._masking.optional(wanted.author),
+            entities=self._mask_entities(wanted.entities),
+            author=self._masking.mask_optional(wanted.author),
         )
 
-    def _masked_amendment(self, amendment: Amendment) -> Amendment:
+    def _mask_amendment(self, amendment: Amendment) -> Amendment:
         """Only what is added: what is removed may stand there from another time."""
         if isinstance(amendment.tags, list):
-            amendment = replace(amendment, tags=self._masking.texts(amendment.tags))
+            amendment = replace(amendment, tags=self._masking.mask_all(amendment.tags))
         elif amendment.tags is not None:
-            amendment = replace(amendment, tags=self._masked_tags(amendment.tags))
+            amendment = replace(amendment, tags=self._mask_tags(amendment.tags))
         if amendment.entities is not None:
             check_entities(amendment.entities.add or (), "related_entities.add")
-            added = self._masked_entities(amendment.entities.add or ())
+            added = self._mask_entities(amendment.entities.add or ())
             amendment = replace(amendment, entities=replace(amendment.entities, add=added))
         if amendment.metadata is not None:
-            amendment = replace(amendment, metadata=self._masking.json(amendment.metadata))
-        return replace(amendment, content=self._masking.optional(amendment.content))
+            amendment = replace(amendment, metadata=self._masking.mask_json(amendment.metadata))
+        return replace(amendment, content=self._masking.mask_optional(amendment.content))
 
-    def _masked_entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
-        mask = self._masking.text
+    def _mask_entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
+        mask = self._masking.mask
         return [RelatedEntity(mask(e.name), mask(e.type), mask(e.relationship)) for e in entities]
 
-    def _masked_tags(self, change: TagChange) -> TagChange:
-        return replace(change, add=self._masking.texts(change.add or ()))
+    def _mask_tags(self, change: TagChange) -> TagChange:
+        return replace(change, add=self._masking.mask_all(change.add or ()))
 
-    async def _change(self, memory_id: str, change: Change[T]) -> T:
+    async def _change(self, memory_id: str, change: PlanChange[T]) -> T:
         try:
-            return await self._changed(memory_id, change)
+            return await self._try_change(memory_id, change)
         except NotFound:
-            return await self._changed(memory_id, change)  # it may have moved since we looked
+            return await self._try_change(memory_id, change)  # it may have moved since we looked
 
-    async def _changed(self, memory_id: str, change: Change[T]) -> T:
-        store, found = await self._holding(memory_id)
+    async def _try_change(self, memory_id: str, change: PlanChange[T]) -> T:
+        store, found = await self._find_memory(memory_id)
 
         async def plan(store: RecordStore, at: int) -> Planned[T]:
-            return await change(store, await still_there(store, found.id), at)
+            return await change(store, await read_live_memory(store, found.id), at)
 
         answer = await self._stores.commit(store, plan)
         self._indexing.wake(store)
         return answer
 
-    async def _holding(self, memory_id: str) -> tuple[RecordStore, Record]:
+    async def _find_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives, once a promotion that a crash cut short is completed."""
-        store, record = await self._stores.holding(memory_id)
+        store, record = await self._stores.find_live_memory(memory_id)
         if record.scope == "user":
-            project = await self._stores.project()
-            await settle(project, store, [record], self._stores.writer)
+            project = await self._stores.open_project()
+            await finish_moves(project, store, [record], self._stores.writer)
         return store, record
 
-    async def _storing(
+    async def _plan_store(
         self,
         store: RecordStore,
         new: Record,
         there: Record | None,
         wanted: NewMemory,
         replaced: str | None,
-    ) -> Planned[_Kept]:
+    ) -> Planned[_StoreOutcome]:
         record = there or new
         if record.id == replaced:
             raise InvalidInput(
@@ -243,47 +259,47 @@ class Memories:
                 argument="supersedes",
                 value=replaced,
             )
-        links = await link_steps(
+        links = await build_link_steps(
             store, record.id, wanted.entities, new.created_at, is_new=there is None
         )
         steps: list[Step] = [Insert(new)]
         updated: list[str] = []
         if there is not None:
-            steps, updated = topped_up(there, new, has_links=bool(links))
+            steps, updated = build_top_up(there, new, has_links=bool(links))
         steps += links
         if replaced is not None:
-            steps += await supersession(store, record.id, replaced, new.created_at)
+            steps += await build_supersession(store, record.id, replaced, new.created_at)
         if wanted.session is not None and wanted.scope != "user":
-            client = signed(self._stores.call.session.client)
-            steps += await session_steps(store, wanted.session, client, new.created_at)
-        unlike = [name for name in told_apart(record, new) if name not in updated]
-        return steps, _Kept(record, there is None, links_made(links), updated, unlike)
+            client = format_signature(self._stores.call.session.client)
+            steps += await build_session_steps(store, wanted.session, client, new.created_at)
+        unlike = [name for name in list_differences(record, new) if name not in updated]
+        return steps, _StoreOutcome(record, there is None, count_new_links(links), updated, unlike)
 
-    async def _replaced(self, wanted: NewMemory) -> str | None:
+    async def _find_replaced(self, wanted: NewMemory) -> str | None:
         if wanted.supersedes is None:
             return None
-        store, record = await self._holding(wanted.supersedes)
+        store, record = await self._find_memory(wanted.supersedes)
         check_writable(store)  # it is marked once the new one is stored
         return record.id
 
     async def _mark_superseded(self, old: str, new: str) -> None:
         """What was forgotten or promoted since we looked is found where it is now, if at all."""
         try:
-            store, record = await self._stores.holding(old)
+            store, record = await self._stores.find_live_memory(old)
         except NotFound:
             return
         if record.id != new:
             await mark_superseded(self._stores.writer, store, record.id, new)
 
-    async def _crowding(self, wanted: NewMemory) -> list[Warned]:
+    async def _check_session_limit(self, wanted: NewMemory) -> list[ToolWarning]:
         """A session that stores without end is a hook gone wild."""
         if wanted.session is None:
             return []
         limit = self._options.max_per_session
-        use = self._uses.of(wanted.session)
+        use = self._uses.get_use(wanted.session)
         if use.stored is None:
-            stores = (await self._stores.project(), await self._stores.user())
-            use.stored = len(await stored_by(stores, wanted.session, limit))
+            stores = (await self._stores.open_project(), await self._stores.open_user())
+            use.stored = len(await read_session_memories(stores, wanted.session, limit))
         if use.stored < limit:
             return []
         message = f'Session "{wanted.session}" holds {limit} memories already.'
@@ -294,10 +310,10 @@ class Memories:
                 session_id=wanted.session,
                 limit=limit,
             )
-        return [Warned("session_full", message)]
+        return [ToolWarning("session_full", message)]
 
-    def _count(self, store: RecordStore, session: str | None, kept: _Kept) -> None:
-        use = self._uses.of(session) if session is not None else None
+    def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
+        use = self._uses.get_use(session) if session is not None else None
         if use is None:
             return
         if use.stored is not None:
@@ -305,19 +321,21 @@ class Memories:
         if kept.record.scope != "user":
             use.stores.add(store)
 
-    async def _resemblance(self, store: RecordStore, wanted: NewMemory) -> list[Alike]:
+    async def _find_similar(self, store: RecordStore, wanted: NewMemory) -> list[SimilarMemory]:
         try:
-            return await alike(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
+            return await find_similar(
+                store, wanted.content, wanted.type, wanted.session or NO_SESSION
+            )
         except EverkeptError:  # the memory is stored, whatever a look around it says
             return []
 
-    async def _stored(
-        self, store: RecordStore, kept: _Kept, warnings: list[Warned]
+    async def _build_answer(
+        self, store: RecordStore, kept: _StoreOutcome, warnings: list[ToolWarning]
     ) -> StoredMemory:
-        failure = self._failure()
-        is_pending = kept.is_new or await self._waits(store, kept.record.id)
+        failure = self._find_embedding_failure()
+        is_pending = kept.is_new or await self._is_pending(store, kept.record.id)
         if failure is not None:
-            warnings = [*warnings, Warned("embedding_failed", failure)]
+            warnings = [*warnings, ToolWarning("embedding_failed", failure)]
         return StoredMemory(
             memory_id=kept.record.id,
             embedding_generated=failure is None,
@@ -331,12 +349,12 @@ class Memories:
             warnings=warnings or None,
         )
 
-    async def _waits(self, store: RecordStore, memory_id: str) -> bool:
+    async def _is_pending(self, store: RecordStore, memory_id: str) -> bool:
         """Whether a memory that was there is still without its vector."""
         embedder = self._indexing.embedder
-        return embedder is not None and not await store.vectors(embedder.name, [memory_id])
+        return embedder is not None and not await store.get_vectors(embedder.name, [memory_id])
 
-    def _failure(self) -> str | None:
+    def _find_embedding_failure(self) -> str | None:
         """Why the text gets no vector, if it gets none."""
         if self._indexing.fault is not None:
             return f"{self._indexing.fault.message} The memory is found by its words."
@@ -348,7 +366,7 @@ class Memories:
 async def _check_text(store: RecordStore, record: Record, values: Mapping[str, Any]) -> None:
     if "name_key" not in values:
         return
-    other = await same_text(store, replace(record, name_key=values["name_key"]))
+    other = await find_same_text(store, replace(record, name_key=values["name_key"]))
     if other is not None and other.id != record.id:
         raise Conflict(
             f"Memory {other.id} has this text already.",
@@ -357,43 +375,47 @@ async def _check_text(store: RecordStore, record: Record, values: Mapping[str, A
         )
 
 
-async def _relinking(
+async def _build_relinks(
     store: RecordStore, record: Record, change: EntityChange | None, at: int
 ) -> list[Step]:
     if change is None:
         return []
     return [
-        *await unlink_steps(store, record.id, change.remove or ()),
-        *await link_steps(store, record.id, change.add or (), at),
+        *await build_unlink_steps(store, record.id, change.remove or ()),
+        *await build_link_steps(store, record.id, change.add or (), at),
     ]
 
 
-def _told_of(kept: _Kept, resemblance: Sequence[Alike], replaced: str | None) -> list[Warned]:
+def _list_store_warnings(
+    kept: _StoreOutcome, resemblance: Sequence[SimilarMemory], replaced: str | None
+) -> list[ToolWarning]:
     if kept.is_new:
-        return [] if replaced else _resembling(resemblance, kept.record)
-    told: list[Warned] = []
+        return [] if replaced else _list_similarity_warnings(resemblance, kept.record)
+    told: list[ToolWarning] = []
     if kept.told_apart:
         message = f"It was there already, and keeps its own {' and '.join(kept.told_apart)}."
-        told.append(Warned("kept_as_it_was", message))
+        told.append(ToolWarning("kept_as_it_was", message))
     if (newer := kept.record.facets.get(SUPERSEDED_BY)) and not replaced:
         message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
-        told.append(Warned("superseded_memory", message))
+        told.append(ToolWarning("superseded_memory", message))
     return told
 
 
-def _resembling(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
+def _list_similarity_warnings(
+    resemblance: Sequence[SimilarMemory], new: Record
+) -> list[ToolWarning]:
     """The new one itself may be among what was found: it is stored by now."""
-    found = next((a for a in resemblance if not _is_unlike(a.record, new)), None)
+    found = next((a for a in resemblance if not _is_unrelated(a.record, new)), None)
     if found is None:
         return []
-    named = f'{found.record.id} ("{clipped(found.record.text, 200)}")'
+    named = f'{found.record.id} ("{clip_text(found.record.text, 200)}")'
     if found.likeness == "superseded":
         message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
-        return [Warned("likely_superseded", message)]
-    return [Warned("similar_memory", f"There is a similar memory: {named}.")]
+        return [ToolWarning("likely_superseded", message)]
+    return [ToolWarning("similar_memory", f"There is a similar memory: {named}.")]
 
 
-def _is_unlike(found: Record, new: Record) -> bool:
+def _is_unrelated(found: Record, new: Record) -> bool:
     """Whether it is the new one itself, or an event of another moment."""
-    moments = [moment_of(record.type, record.occurred_at) for record in (found, new)]
+    moments = [get_event_time(record.type, record.occurred_at) for record in (found, new)]
     return found.id == new.id or (None not in moments and moments[0] != moments[1])

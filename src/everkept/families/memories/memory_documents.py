@@ -5,27 +5,33 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from everkept.core.answers import Search
-from everkept.core.commits import touched
+from everkept.core.answers import SearchRecord
+from everkept.core.commits import note_touched
 from everkept.core.context_text import as_data
-from everkept.core.ports import Indexing, RecordStore
-from everkept.core.records import Link, Where
-from everkept.core.text import clipped
-from everkept.core.times import iso
-from everkept.families.memories.context import fenced
-from everkept.families.memories.likeness import TYPES, key_topics
-from everkept.families.memories.model import MEMORY, Options
-from everkept.families.memories.recall import OVERVIEW, kept_by_others
-from everkept.families.memories.stores import NO_SESSION, Stores, Use, started_at, stored_by
-from everkept.graph.entities import ENTITY, OBSERVATION, relations_among
+from everkept.core.ports import RecordStore, VectorIndexer
+from everkept.core.records import RecordFilter, RecordLink
+from everkept.core.text import clip_text
+from everkept.core.times import format_iso
+from everkept.families.memories.context import fence_memories
+from everkept.families.memories.likeness import MEMORY_TYPES, extract_key_topics
+from everkept.families.memories.model import MEMORY, MemoryOptions
+from everkept.families.memories.recall import MAX_OVERVIEW_ENTITIES, find_other_sessions_memories
+from everkept.families.memories.stores import (
+    NO_SESSION,
+    MemoryStores,
+    SessionUse,
+    read_session_memories,
+    read_start_time,
+)
+from everkept.graph.entities import ENTITY, OBSERVATION, list_relations_among
 from everkept.tools.schema import to_json
 from everkept.values import Value
 
-WORKING = "working"  # a type that the counts name only where it occurs
-_SECOND = 1_000_000  # microseconds
+WORKING_TYPE = "working"  # a type that the counts name only where it occurs
+_SECOND_MICROSECONDS = 1_000_000  # microseconds
 
 
-class Connection(Value):
+class DatabaseStatus(Value):
     status: str
     engine: str
     mode: str
@@ -39,29 +45,29 @@ class Connection(Value):
     copy_kept: str | None = None  # what it had, where it came back with less
 
 
-class ByScope(Value):
+class ScopeCounts(Value):
     session: int
     project: int
     user: int
 
 
-class ByType(Value):
+class TypeCounts(Value):
     episodic: int
     semantic: int
     procedural: int
     working: int | None = None
 
 
-class Counts(Value):
+class MemoryCounts(Value):
     total: int
-    by_scope: ByScope
-    by_type: ByType
+    by_scope: ScopeCounts
+    by_type: TypeCounts
     forgotten: int
     entities: int
     relationships: int
 
 
-class Embeddings(Value):
+class EmbeddingCounts(Value):
     """How many texts have their vector, and how many wait for it: memories, and in a project with
     a memory bank the sections of its files."""
 
@@ -70,43 +76,43 @@ class Embeddings(Value):
     problem: str | None = None
 
 
-class Storage(Value):
+class StorageStatus(Value):
     database_size_bytes: int
     embedding_dimensions: int
     embedding_model: str
-    embeddings: Embeddings | None = None
+    embeddings: EmbeddingCounts | None = None
 
 
-class CurrentSession(Value):
+class SessionStatus(Value):
     session_id: str
     memories_this_session: int
     started_at: str
 
 
 class MemoryStatus(Value):
-    connection: Connection
-    counts: Counts
-    storage: Storage
-    current_session: CurrentSession | None = None
+    connection: DatabaseStatus
+    counts: MemoryCounts
+    storage: StorageStatus
+    current_session: SessionStatus | None = None
 
 
-async def memory_status(
-    stores: Stores, indexing: Indexing, options: Options, session: str | None
+async def read_memory_status(
+    stores: MemoryStores, indexing: VectorIndexer, options: MemoryOptions, session: str | None
 ) -> MemoryStatus:
-    uptime = (stores.clock() - options.started_at) // _SECOND
-    counts, storage = await _counts(stores), await _storage(stores, indexing)
-    own = await _current_session(stores, options, session) if session is not None else None
+    uptime = (stores.clock() - options.started_at) // _SECOND_MICROSECONDS
+    counts, storage = await _read_counts(stores), await _read_storage(stores, indexing)
+    own = await _read_current_session(stores, options, session) if session is not None else None
     condition = stores.condition  # as those questions have found it
     well = condition.status != "connected" or indexing.fault is None
     is_away = condition.since is not None and not condition.is_catching_up
-    connection = Connection(
+    connection = DatabaseStatus(
         status=condition.status if well else "degraded",
         engine=condition.engine,
         mode=condition.mode,
         uptime_seconds=max(uptime, 0),
         version=condition.version,
         path=condition.place or None,
-        since=iso(condition.since or 0) if is_away else None,
+        since=format_iso(condition.since or 0) if is_away else None,
         reason=condition.reason or None,
         waiting_writes=condition.waiting or None,
         writes_set_aside=condition.set_aside or None,
@@ -115,27 +121,27 @@ async def memory_status(
     return MemoryStatus(connection, counts, storage, own)
 
 
-async def _counts(stores: Stores) -> Counts:
+async def _read_counts(stores: MemoryStores) -> MemoryCounts:
     scopes: Counter[str] = Counter()
     types: Counter[str] = Counter()
     things: Counter[str] = Counter()
     forgotten = 0
-    for store, foreign in ((await stores.project(), "user"), (await stores.user(), "")):
-        things.update(await store.count())
+    for store, foreign in ((await stores.open_project(), "user"), (await stores.open_user(), "")):
+        things.update(await store.count_live())
         for tally in await store.tally((MEMORY,)):
             if not tally.is_deleted:
                 scopes[tally.scope] += tally.count
                 types[tally.type or ""] += tally.count
             elif tally.scope != foreign:  # what a project has of the user's was promoted
                 forgotten += tally.count
-    return Counts(
+    return MemoryCounts(
         total=scopes.total(),
-        by_scope=ByScope(scopes["session"], scopes["project"], scopes["user"]),
-        by_type=ByType(
+        by_scope=ScopeCounts(scopes["session"], scopes["project"], scopes["user"]),
+        by_type=TypeCounts(
             types["episodic"],
             types["semantic"],
             types["procedural"],
-            types[WORKING] or None,
+            types[WORKING_TYPE] or None,
         ),
         forgotten=forgotten,
         entities=things[ENTITY],
@@ -143,106 +149,115 @@ async def _counts(stores: Stores) -> Counts:
     )
 
 
-async def _storage(stores: Stores, indexing: Indexing) -> Storage:
-    both = (await stores.project(), await stores.user())
-    size = sum([await store.size() for store in both])
+async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> StorageStatus:
+    both = (await stores.open_project(), await stores.open_user())
+    size = sum([await store.measure_size() for store in both])
     problem = indexing.fault.message if indexing.fault else None
     embedder = indexing.embedder
     if embedder is None:
-        return Storage(size, 0, "none", Embeddings(0, 0, problem) if problem else None)
-    counts = [await store.vector_counts(embedder.name, indexing.kinds) for store in both]
+        return StorageStatus(size, 0, "none", EmbeddingCounts(0, 0, problem) if problem else None)
+    counts = [await store.count_vectors(embedder.name, indexing.kinds) for store in both]
     stored, pending = (sum(column) for column in zip(*counts, strict=True))
-    return Storage(size, embedder.dimensions, embedder.name, Embeddings(stored, pending, problem))
-
-
-async def _current_session(stores: Stores, options: Options, session: str) -> CurrentSession:
-    both = (await stores.project(), await stores.user())
-    where = Where(kinds=(MEMORY,), sessions=(session,))
-    stored = sum([await store.how_many(where) for store in both])
-    return CurrentSession(
-        session, stored, iso(await started_at(stores.call, both, session, options))
+    return StorageStatus(
+        size, embedder.dimensions, embedder.name, EmbeddingCounts(stored, pending, problem)
     )
 
 
-STATUS = "memory://status"
-SESSION_SUMMARY = "memory://session/summary"
-KNOWLEDGE_GRAPH = "memory://project/knowledge-graph"
-PREFERENCES = "memory://user/preferences"
-
-MOST_SUMMED_UP = 1_000  # memories, the newest
-MOST_PREFERENCES = 50
-MOST_SEARCHES = 10
-MOST_ENTITIES = 30
-MOST_VERBS = 20
-MOST_LINKS = 10_000  # from memories that are counted for their entities
-LINE = 300  # characters of a memory
+async def _read_current_session(
+    stores: MemoryStores, options: MemoryOptions, session: str
+) -> SessionStatus:
+    both = (await stores.open_project(), await stores.open_user())
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
+    stored = sum([await store.count_records(where) for store in both])
+    return SessionStatus(
+        session, stored, format_iso(await read_start_time(stores.call, both, session, options))
+    )
 
 
-def status_text(status: MemoryStatus) -> str:
+STATUS_URI = "memory://status"
+SESSION_SUMMARY_URI = "memory://session/summary"
+KNOWLEDGE_GRAPH_URI = "memory://project/knowledge-graph"
+PREFERENCES_URI = "memory://user/preferences"
+
+MAX_READ_MEMORIES = 1_000  # memories, the newest
+MAX_PREFERENCES = 50
+MAX_SEARCHES = 10
+MAX_ENTITIES = 30
+MAX_LISTED_TYPES = 20
+MAX_LINKS = 10_000  # from memories that are counted for their entities
+LINE_CHARACTERS = 300  # characters of a memory
+
+
+def format_status(status: MemoryStatus) -> str:
     return json.dumps(to_json(status), ensure_ascii=False, indent=2)
 
 
-async def session_text(
+async def read_session_document(
     project: RecordStore,
     user: RecordStore,
     session: str | None,
     started_at: int,
-    use: Use,
-    searches: Sequence[Search] = (),
+    use: SessionUse,
+    searches: Sequence[SearchRecord] = (),
 ) -> str:
     """What the session has stored, recalled and searched for so far."""
     if session is None:
         return "## Session Memory Summary\nThis connection keeps no session.\n"
     stores = (project, user)
-    stored = await stored_by(stores, session, MOST_SUMMED_UP)
-    touched([session, *(record.id for record in stored)])
-    counts = {kind: await _how_many(stores, session, (kind,)) for kind in TYPES}
+    stored = await read_session_memories(stores, session, MAX_READ_MEMORIES)
+    note_touched([session, *(record.id for record in stored)])
+    counts = {kind: await _count_memories(stores, session, (kind,)) for kind in MEMORY_TYPES}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     consolidated = sum("consolidated" in record.facets for record in stored)
-    topics = _short(", ".join(await asyncio.to_thread(key_topics, stored)))
+    topics = _clip_line(", ".join(await asyncio.to_thread(extract_key_topics, stored)))
     return "\n".join(
         [
             "## Session Memory Summary",
-            f"**Session:** {_short(session)} | Started: {_minute(started_at)}",
-            f"**Memories stored:** {await _how_many(stores, session)}"
+            f"**Session:** {_clip_line(session)} | Started: {_format_minute(started_at)}",
+            f"**Memories stored:** {await _count_memories(stores, session)}"
             + (f" ({listed})" if listed else ""),
             f"**Memories recalled:** {use.queries} queries, "
             f"{len(use.served)} unique memories served",
             f"**Memories consolidated:** {consolidated}",
-            fenced(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
-            *_searched(searches),
+            fence_memories(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
+            *_format_searches(searches),
             "",
         ]
     )
 
 
-def _searched(searches: Sequence[Search]) -> list[str]:
+def _format_searches(searches: Sequence[SearchRecord]) -> list[str]:
     """What was asked of past conversations, the newest first."""
     if not searches:
         return []
     lines = [
-        f"- {search.tool}: {_short(search.query)}{_filters(search)}; "
+        f"- {search.tool}: {_clip_line(search.query)}{_format_filters(search)}; "
         f"{search.results} result{'' if search.results == 1 else 's'}\n"
-        for search in searches[:MOST_SEARCHES]
+        for search in searches[:MAX_SEARCHES]
     ]
-    return [f"**Past conversations searched:** {len(searches)} times", fenced("".join(lines))]
+    return [
+        f"**Past conversations searched:** {len(searches)} times",
+        fence_memories("".join(lines)),
+    ]
 
 
-def _filters(search: Search) -> str:
+def _format_filters(search: SearchRecord) -> str:
     named = ", ".join(f"{name} {value}" for name, value in search.filters.items())
-    return f" ({_short(named)})" if named else ""
+    return f" ({_clip_line(named)})" if named else ""
 
 
-async def graph_text(project: RecordStore, session: str | None = None) -> str:
+async def read_graph_document(project: RecordStore, session: str | None = None) -> str:
     """Entities, the kinds of their relations, and how closely they are knit.
 
     Memories count that the session may see.
     """
-    counts = await project.count()
-    entities = await project.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
+    counts = await project.count_live()
+    entities = await project.scan(
+        RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES
+    )
     by_id = {entity.id: entity for entity in entities}
-    relations = await relations_among(project, by_id.keys())
-    about = await _about(project, list(by_id), session or NO_SESSION) if by_id else []
+    relations = await list_relations_among(project, by_id.keys())
+    about = await _read_memory_links(project, list(by_id), session or NO_SESSION) if by_id else []
     degrees = Counter(end for link in relations for end in (link.source, link.target))
     degrees.update(link.target for link in about)
     total = counts.get(ENTITY, 0)
@@ -252,75 +267,78 @@ async def graph_text(project: RecordStore, session: str | None = None) -> str:
         f"**Relationships:** {len(relations)}",
         f"**Observations:** {counts.get(OBSERVATION, 0)}",
         f"**Links from memories:** {len(about)}",
-        f"**Density:** {_density(len(relations), len(entities))}",
+        f"**Density:** {_format_density(len(relations), len(entities))}",
     ]
     if len(entities) < total:
         lines.append(f"Relationships and links are those of the newest {len(entities):,} entities.")
-    body = _listed("Entity types", Counter(entity.type or "" for entity in entities))
-    body += _listed("Relationship types", Counter(link.verb for link in relations))
-    most = degrees.most_common(MOST_ENTITIES)
-    touched([*(entity for entity, _ in most), *by_id])
+    body = _format_counts("Entity types", Counter(entity.type or "" for entity in entities))
+    body += _format_counts("Relationship types", Counter(link.verb for link in relations))
+    most = degrees.most_common(MAX_ENTITIES)
+    note_touched([*(entity for entity, _ in most), *by_id])
     best = [
-        f"- {_short(by_id[entity].name)} ({_short(by_id[entity].type)}): {count} links\n"
+        f"- {_clip_line(by_id[entity].name)} ({_clip_line(by_id[entity].type)}): {count} links\n"
         for entity, count in most
     ]
     body += "".join(["### Best connected\n", *best]) if best else ""
-    return "\n".join([*lines, *(["", fenced(body)] if body else []), ""])
+    return "\n".join([*lines, *(["", fence_memories(body)] if body else []), ""])
 
 
-async def preferences_text(user: RecordStore) -> str:
+async def read_preferences_document(user: RecordStore) -> str:
     """The user's facts and procedures, the weightiest first."""
-    where = Where(kinds=(MEMORY,), scopes=("user",), types=("semantic", "procedural"))
+    where = RecordFilter(kinds=(MEMORY,), scopes=("user",), types=("semantic", "procedural"))
     current = [
         record
-        for record in await user.scan(where, order="newest", limit=MOST_SUMMED_UP)
+        for record in await user.scan(where, order="newest", limit=MAX_READ_MEMORIES)
         if "superseded_by" not in record.facets
     ]
-    current.sort(key=lambda r: ("pinned" not in r.facets, -(r.importance or 0.0), -r.at))
+    current.sort(key=lambda r: ("pinned" not in r.facets, -(r.importance or 0.0), -r.effective_at))
     lines = ["## User Preferences"]
     if not current:
         return "\n".join([*lines, "Nothing is remembered of the user yet.", ""])
     body = ""
     for title, kind in (("Facts and preferences", "semantic"), ("Procedures", "procedural")):
-        shown = [r for r in current[:MOST_PREFERENCES] if r.type == kind]
-        touched(record.id for record in shown)
+        shown = [r for r in current[:MAX_PREFERENCES] if r.type == kind]
+        note_touched(record.id for record in shown)
         body += f"\n### {title}\n" if shown else ""
         body += "".join(
-            f"- {_short(r.text)} ({_minute(r.at)[:10]}; {as_data(r.id)})\n" for r in shown
+            f"- {_clip_line(r.text)} ({_format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n"
+            for r in shown
         )
-    return "\n".join([*lines, fenced(body), ""])
+    return "\n".join([*lines, fence_memories(body), ""])
 
 
-async def _how_many(
+async def _count_memories(
     stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()
 ) -> int:
-    where = Where(kinds=(MEMORY,), sessions=(session,), types=types)
-    return sum([await store.how_many(where) for store in stores])
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,), types=types)
+    return sum([await store.count_records(where) for store in stores])
 
 
-async def _about(project: RecordStore, entities: Sequence[str], session: str) -> list[Link]:
+async def _read_memory_links(
+    project: RecordStore, entities: Sequence[str], session: str
+) -> list[RecordLink]:
     """The links from memories to the entities, but those of other sessions' own memories."""
-    links = await project.links(entities, direction="in", sources=(MEMORY,), limit=MOST_LINKS)
+    links = await project.find_links(entities, direction="in", sources=(MEMORY,), limit=MAX_LINKS)
     sources = list(dict.fromkeys(link.source for link in links))
-    unseen = await kept_by_others(project, sources, session)
+    unseen = await find_other_sessions_memories(project, sources, session)
     return [link for link in links if link.source not in unseen]
 
 
-def _listed(title: str, counts: Counter[str]) -> str:
+def _format_counts(title: str, counts: Counter[str]) -> str:
     if not counts:
         return ""
-    named = (f"{count} {_short(name)}" for name, count in counts.most_common(MOST_VERBS))
+    named = (f"{count} {_clip_line(name)}" for name, count in counts.most_common(MAX_LISTED_TYPES))
     return f"**{title}:** {', '.join(named)}\n"
 
 
-def _short(text: str | None) -> str:
-    return as_data(clipped(text or "", LINE))
+def _clip_line(text: str | None) -> str:
+    return as_data(clip_text(text or "", LINE_CHARACTERS))
 
 
-def _density(relations: int, entities: int) -> str:
+def _format_density(relations: int, entities: int) -> str:
     possible = entities * (entities - 1)
     return f"{relations / possible:.4f}" if possible else "0"
 
 
-def _minute(at: int) -> str:
-    return iso(at)[:16].replace("T", " ")
+def _format_minute(at: int) -> str:
+    return format_iso(at)[:16].replace("T", " ")

@@ -5,37 +5,43 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Delete, Insert, Link, Record, Step, Update
+from everkept.core.records import Delete, Insert, Record, RecordLink, Step, Update
 from everkept.errors import InvalidInput
 from everkept.families.memories.memory_identity import (
-    EVENT,
-    PREFIX,
-    moment_of,
-    new_memory_id,
-    place_of,
-    text_key,
+    EVENT_TYPE,
+    MEMORY_PREFIX,
+    build_variant,
+    compute_text_key,
+    create_memory_id,
+    get_event_time,
 )
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,
     DERIVED_FROM,
+    MAX_TAGS,
     MEMORY,
     METADATA_LIMIT,
     SUPERSEDED_BY,
     SUPERSEDES,
-    TAG_LIMIT,
     EntityChange,
+    MemorySource,
     MemoryType,
     RelatedEntity,
     Scope,
-    Source,
     TagChange,
 )
-from everkept.graph.entities import ENTITY, by_triple, check_name, missing_relations, relations_from
-from everkept.graph.lookup import ensure_entities, meant_among
+from everkept.graph.entities import (
+    ENTITY,
+    build_missing_relations,
+    check_name,
+    group_by_triple,
+    list_relations_from,
+)
+from everkept.graph.lookup import ensure_entities, match_names
 from everkept.values import Value, replace
 
-Values = dict[str, Any]
+FieldValues = dict[str, Any]
 
 
 class Amendment(Value):
@@ -49,19 +55,19 @@ class Amendment(Value):
     pinned: bool | None = None
 
 
-def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
+def compute_amendment(record: Record, amendment: Amendment) -> dict[str, FieldValues]:
     """The values that change, by the name of the argument that changes them."""
     facets = dict(record.facets)
-    asked: dict[str, Values] = {}
+    asked: dict[str, FieldValues] = {}
     if amendment.content is not None:
         text = amendment.content
-        asked["content"] = {"text": text, "name_key": text_key(text)}
+        asked["content"] = {"text": text, "name_key": compute_text_key(text)}
     if amendment.importance is not None:
         asked["importance"] = {"importance": amendment.importance}
     if amendment.tags is not None:
-        asked["tags"] = {"tags": retagged(record.tags, amendment.tags)}
+        asked["tags"] = {"tags": change_tags(record.tags, amendment.tags)}
     if amendment.metadata:
-        facets["metadata"] = _merged(facets.get("metadata", {}), amendment.metadata)
+        facets["metadata"] = _merge_metadata(facets.get("metadata", {}), amendment.metadata)
         asked["metadata"] = {"facets": facets}
     if amendment.pinned not in (None, "pinned" in facets):
         facets = {name: value for name, value in facets.items() if name != "pinned"}
@@ -74,19 +80,19 @@ def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
     }
 
 
-def taken_up(record: Record, values: Values) -> Values:
+def clear_automatic(record: Record, values: FieldValues) -> FieldValues:
     """What somebody changes is theirs from then on: it is automatic no longer."""
     facets: Mapping[str, Any] = values.get("facets", record.facets)
     if not values or AUTOMATIC not in facets:
         return values
-    return {**values, "facets": not_automatic(facets)}
+    return {**values, "facets": drop_automatic(facets)}
 
 
-def not_automatic(facets: Mapping[str, Any]) -> Values:
+def drop_automatic(facets: Mapping[str, Any]) -> FieldValues:
     return {name: value for name, value in facets.items() if name != AUTOMATIC}
 
 
-def _merged(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_metadata(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Together they keep to the limit; what is past it already can still be made shorter."""
     merged = {**there, **patch}
     size, before = (len(json.dumps(part, ensure_ascii=False)) for part in (merged, there))
@@ -101,7 +107,7 @@ def _merged(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def retagged(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:
+def change_tags(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:
     """A plain list replaces the tags."""
     if isinstance(change, list):
         return clean_tags(change)
@@ -113,21 +119,21 @@ def clean_tags(tags: Sequence[str]) -> tuple[str, ...]:
     for i, tag in enumerate(tags):
         check_name(tag, f"tags[{i}]")
     clean = tuple(dict.fromkeys(tag.strip() for tag in tags))
-    if len(clean) > TAG_LIMIT:
+    if len(clean) > MAX_TAGS:
         raise InvalidInput(
-            f"The memory would have {len(clean)} tags; at most {TAG_LIMIT} are allowed.",
+            f"The memory would have {len(clean)} tags; at most {MAX_TAGS} are allowed.",
             argument="tags",
-            limit=TAG_LIMIT,
+            limit=MAX_TAGS,
         )
     return clean
 
 
-RELINKED = "relinked"  # facet of a memory: how often the links to its entities have changed
+RELINK_COUNT = "relinked"  # facet of a memory: how often the links to its entities have changed
 
 
-def relinked(facets: Mapping[str, Any]) -> dict[str, Any]:
+def count_relink(facets: Mapping[str, Any]) -> dict[str, Any]:
     """The facets after its links have changed: so that is a new version, and nobody misses it."""
-    return {**facets, RELINKED: facets.get(RELINKED, 0) + 1}
+    return {**facets, RELINK_COUNT: facets.get(RELINK_COUNT, 0) + 1}
 
 
 def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
@@ -137,7 +143,7 @@ def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
         check_name(entity.relationship, f"{argument}[{i}].relationship")
 
 
-async def link_steps(
+async def build_link_steps(
     store: RecordStore,
     memory_id: str,
     entities: Sequence[RelatedEntity],
@@ -153,41 +159,45 @@ async def link_steps(
         (memory_id, entity.relationship.strip(), record.id)
         for entity, record in zip(entities, meant, strict=True)
     ]
-    present = {} if is_new else await relations_from(store, [memory_id])
-    return [*steps, *(Insert(link) for link in missing_relations(wanted, present, at))]
+    present = {} if is_new else await list_relations_from(store, [memory_id])
+    return [*steps, *(Insert(link) for link in build_missing_relations(wanted, present, at))]
 
 
-async def unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
+async def build_unlink_steps(
+    store: RecordStore, memory_id: str, names: Sequence[str]
+) -> list[Step]:
     """Takes the links to these entities away; what is not linked does not count."""
     if not names:
         return []
-    linked = await linked_entities(store, memory_id)
-    meant = meant_among((entity for _, entity in linked), names)
+    linked = await read_linked_entities(store, memory_id)
+    meant = match_names((entity for _, entity in linked), names)
     unwanted = {entity.id for some in meant.values() for entity in some}
     return [Delete(link.ref) for link, entity in linked if entity.id in unwanted]
 
 
-async def linked_entities(store: RecordStore, memory_id: str) -> list[tuple[Link, Record]]:
+async def read_linked_entities(
+    store: RecordStore, memory_id: str
+) -> list[tuple[RecordLink, Record]]:
     """What a memory is about, with the links that say how."""
-    links = await store.links([memory_id], direction="out")
+    links = await store.find_links([memory_id], direction="out")
     found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
     return [(link, found[link.target]) for link in links if link.target in found]
 
 
-async def memory_links(store: RecordStore, memory_id: str) -> list[Link]:
+async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLink]:
     """What a memory was made of, what was made of it, and what replaces what."""
-    links = await store.links([memory_id])
+    links = await store.find_links([memory_id])
     return [
         link
         for link in links
         if link.verb in (DERIVED_FROM, SUPERSEDES)
-        and link.source.startswith(PREFIX)
-        and link.target.startswith(PREFIX)
+        and link.source.startswith(MEMORY_PREFIX)
+        and link.target.startswith(MEMORY_PREFIX)
     ]
 
 
-async def carrying_steps(
-    store: RecordStore, links: Sequence[Link], old: str, new: str, at: int
+async def build_carry_steps(
+    store: RecordStore, links: Sequence[RecordLink], old: str, new: str, at: int
 ) -> list[Step]:
     """Gives one memory the links of another, as far as the other ends live in this store."""
     moved = {
@@ -197,19 +207,19 @@ async def carrying_steps(
     others = [end for source, _, target in moved for end in (source, target) if end != new]
     live = {new, *(record.id for record in await store.get(others))}
     wanted = {x: link for x, link in moved.items() if x[0] != x[2] and {x[0], x[2]} <= live}
-    made = missing_relations(wanted, by_triple(await store.links([new])), at)
+    made = build_missing_relations(wanted, group_by_triple(await store.find_links([new])), at)
     return [Insert(replace(x, facets=wanted[x.source, x.verb, x.target].facets)) for x in made]
 
 
-def links_made(steps: Sequence[Step]) -> int:
-    return sum(isinstance(step, Insert) and isinstance(step.item, Link) for step in steps)
+def count_new_links(steps: Sequence[Step]) -> int:
+    return sum(isinstance(step, Insert) and isinstance(step.item, RecordLink) for step in steps)
 
 
-def topped_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[Step], list[str]]:
+def build_top_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[Step], list[str]]:
     """The memory that was there gets what it lacked; what replaces another is current again."""
     # The usual importance is what a call has that says nothing of it.
     is_usual = new.importance == DEFAULT_IMPORTANCE
-    values, updated = joined(there, replace(new, importance=None) if is_usual else new)
+    values, updated = merge_values(there, replace(new, importance=None) if is_usual else new)
     if "tags" in values:
         values["tags"] = clean_tags(values["tags"])
     facets: Mapping[str, Any] = values.get("facets", there.facets)
@@ -217,23 +227,23 @@ def topped_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[Step
         kept = {name: value for name, value in facets.items() if name != SUPERSEDED_BY}
         facets = {**kept, SUPERSEDES: new.facets[SUPERSEDES]}
     if has_links:
-        facets = relinked(facets)
+        facets = count_relink(facets)
         updated = [*updated, "related_entities"]
     if facets != there.facets:
         values["facets"] = facets
     return [Update(there.id, values, there.version)] if values else [], updated
 
 
-def joined(there: Record, new: Record) -> tuple[Values, list[str]]:
+def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
     """The values that change, and what they are called.
 
     Tags are added, the higher importance counts, and what is missing is filled in. What both have
     stays as it is; so does the moment of an event, which makes it the event that it is. With one
     that somebody asked for it is automatic no longer.
     """
-    values: Values = {}
+    values: FieldValues = {}
     gained: list[str] = []
-    facets = dict(there.facets) if AUTOMATIC in new.facets else not_automatic(there.facets)
+    facets = dict(there.facets) if AUTOMATIC in new.facets else drop_automatic(there.facets)
     if missing := [tag for tag in new.tags if tag not in there.tags]:
         values["tags"] = (*there.tags, *missing)
         gained.append("tags")
@@ -246,10 +256,10 @@ def joined(there: Record, new: Record) -> tuple[Values, list[str]]:
     if new.author and not there.author:
         values["author"] = new.author
         gained.append("author")
-    if new.occurred_at is not None and there.occurred_at is None and there.type != EVENT:
+    if new.occurred_at is not None and there.occurred_at is None and there.type != EVENT_TYPE:
         values["occurred_at"] = new.occurred_at
         gained.append("occurred_at")
-    if (source := _source(there, new)) and not facets.get("source"):
+    if (source := _get_source(there, new)) and not facets.get("source"):
         facets["source"] = source
         gained.append("source")
         if there.session == new.session and there.position is None:
@@ -259,7 +269,7 @@ def joined(there: Record, new: Record) -> tuple[Values, list[str]]:
     return values, gained
 
 
-def told_apart(there: Record, new: Record) -> list[str]:
+def list_differences(there: Record, new: Record) -> list[str]:
     """What the new one says otherwise, and the memory that is there keeps."""
     names = ("type", "author", "occurred_at")
     return [
@@ -269,16 +279,16 @@ def told_apart(there: Record, new: Record) -> list[str]:
     ]
 
 
-def _source(there: Record, new: Record) -> Values:
+def _get_source(there: Record, new: Record) -> FieldValues:
     """A turn is one of its own conversation."""
-    source: Values = dict(new.facets.get("source") or {})
+    source: FieldValues = dict(new.facets.get("source") or {})
     if there.session != new.session:
         source.pop("conversation_turn", None)
     return source
 
 
-UNKNOWN_SOURCE = Source()
-HOOKS = "hook"  # what a source's tool begins with where nobody asked for the memory
+UNKNOWN_SOURCE = MemorySource()
+HOOK_PREFIX = "hook"  # what a source's tool begins with where nobody asked for the memory
 
 
 class NewMemory(Value):
@@ -290,7 +300,7 @@ class NewMemory(Value):
     importance: float = DEFAULT_IMPORTANCE
     session: str | None = None
     tags: Sequence[str] = ()
-    source: Source = UNKNOWN_SOURCE
+    source: MemorySource = UNKNOWN_SOURCE
     entities: Sequence[RelatedEntity] = ()
     author: str | None = None
     occurred_at: int | None = None
@@ -299,10 +309,10 @@ class NewMemory(Value):
 
     @property
     def is_automatic(self) -> bool:
-        return (self.source.tool or "").startswith(HOOKS)
+        return (self.source.tool or "").startswith(HOOK_PREFIX)
 
 
-def checked(wanted: NewMemory) -> NewMemory:
+def check_memory(wanted: NewMemory) -> NewMemory:
     check_entities(wanted.entities, "related_entities")
     for name, value in (("session_id", wanted.session), ("author", wanted.author)):
         if value is not None:
@@ -310,20 +320,22 @@ def checked(wanted: NewMemory) -> NewMemory:
     return replace(wanted, tags=clean_tags(wanted.tags))
 
 
-def new_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
+def build_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
     facets: dict[str, Any] = {
-        "source": wanted.source.facts(),
+        "source": wanted.source.to_facts(),
         "pinned": wanted.pinned,
         AUTOMATIC: wanted.is_automatic,
         SUPERSEDES: replaced,
     }
     return Record(
-        id=new_memory_id(at),
+        id=create_memory_id(at),
         kind=MEMORY,
         type=wanted.type,
         text=wanted.content,
-        name_key=text_key(wanted.content),
-        variant=place_of(wanted.scope, wanted.session, moment_of(wanted.type, wanted.occurred_at)),
+        name_key=compute_text_key(wanted.content),
+        variant=build_variant(
+            wanted.scope, wanted.session, get_event_time(wanted.type, wanted.occurred_at)
+        ),
         scope=wanted.scope,
         session=wanted.session,
         position=wanted.source.conversation_turn,

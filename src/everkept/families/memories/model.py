@@ -5,15 +5,15 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
 from everkept.core.answers import SectionHit
-from everkept.core.ports import Access
+from everkept.core.ports import AccessCount
 from everkept.core.records import Record, Weights
-from everkept.core.times import iso
+from everkept.core.times import format_iso
 from everkept.families.memories.memory_identity import MEMORY as MEMORY
 from everkept.families.memories.memory_identity import SESSION as SESSION
-from everkept.graph.entities import NAME_LIMIT
-from everkept.retrieval.profile import Profile, Shares
+from everkept.graph.entities import MAX_NAME_CHARACTERS
+from everkept.retrieval.profile import ScoreShares, SearchProfile
 from everkept.tools.schema import Field
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
 DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
@@ -25,41 +25,41 @@ AUTOMATIC = "automatic"  # facet of what nobody asked for
 Scope = Literal["session", "project", "user"]
 MemoryType = Literal["episodic", "semantic", "procedural", "working"]
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
-Promotable = Literal["project", "user"]
+PromotionTarget = Literal["project", "user"]
 SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # each reaches further than the last
 
 CONTENT_LIMIT = 100_000  # characters
-TAG_LIMIT = 50  # tags of one memory
-TAG_LENGTH = 100  # characters
+MAX_TAGS = 50  # tags of one memory
+MAX_TAG_CHARACTERS = 100  # characters
 ENTITIES_LIMIT = 100  # entities named in one call
 METADATA_LIMIT = 20_000  # characters of JSON
 REASON_LIMIT = 2_000  # characters
 PATH_LIMIT = 4_000  # characters
 DEFAULT_IMPORTANCE = 0.5
 
-MEMORIES = Profile(
+MEMORY_PROFILE = SearchProfile(
     kinds=(MEMORY,),
     weights=Weights(context=0.5),  # what was said just before and after
     reading="any",
     strategy="hybrid",
-    shares=Shares(relevance=0.6, importance=0.2, recency=0.2),
+    shares=ScoreShares(relevance=0.6, importance=0.2, recency=0.2),
     half_lives={"working": 1 / 24, "episodic": 1.0, "semantic": 7.0, "procedural": 30.0},
 )
 
-Tag = Annotated[str, Field(max_length=TAG_LENGTH, blank=False)]
-SessionId = Annotated[str, Field("Default: current.", max_length=NAME_LIMIT, blank=False)]
-MemoryId = Annotated[str, Field("Memory id.", max_length=NAME_LIMIT, blank=False)]
+Tag = Annotated[str, Field(max_length=MAX_TAG_CHARACTERS, blank=False)]
+SessionId = Annotated[str, Field("Default: current.", max_length=MAX_NAME_CHARACTERS, blank=False)]
+MemoryId = Annotated[str, Field("Memory id.", max_length=MAX_NAME_CHARACTERS, blank=False)]
 InProject = Annotated[str, Field("Project name.")]
 Content = Annotated[str, Field("Text of the memory.", max_length=CONTENT_LIMIT, blank=False)]
 Importance = Annotated[float, Field("0 to 1.", ge=0, le=1)]
-Tags = Annotated[list[Tag], Field("Labels.", max_items=TAG_LIMIT)]
+Tags = Annotated[list[Tag], Field("Labels.", max_items=MAX_TAGS)]
 Reason = Annotated[str, Field("Why.", max_length=REASON_LIMIT)]
-Author = Annotated[str, Field("Who said it.", max_length=NAME_LIMIT, blank=False)]
+Author = Annotated[str, Field("Who said it.", max_length=MAX_NAME_CHARACTERS, blank=False)]
 OccurredAt = Annotated[int, Field("When it happened.", moment=True)]
 Pinned = Annotated[bool, Field("Never fades.")]
 
 
-class Options(Value):
+class MemoryOptions(Value):
     """What the program decides for all calls."""
 
     mask_secrets: bool = True
@@ -70,14 +70,14 @@ class Options(Value):
     zone: tzinfo = UTC  # in which "yesterday" is meant
 
 
-class Source(Value):
+class MemorySource(Value):
     """Where a memory comes from."""
 
-    tool: Annotated[str, Field(max_length=NAME_LIMIT)] | None = None
+    tool: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)] | None = None
     file: Annotated[str, Field(max_length=PATH_LIMIT)] | None = None
     conversation_turn: int | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         given = {
             "tool": self.tool,
             "file": self.file,
@@ -89,12 +89,12 @@ class Source(Value):
 class RelatedEntity(Value):
     """An entity that a memory is about, and how."""
 
-    name: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
     type: Annotated[
         str,
         Field(
             aliases=("entity_type", "entityType"),
-            max_length=NAME_LIMIT,
+            max_length=MAX_NAME_CHARACTERS,
             blank=False,
         ),
     ]
@@ -102,7 +102,7 @@ class RelatedEntity(Value):
         str,
         Field(
             aliases=("relation_type", "relationType"),
-            max_length=NAME_LIMIT,
+            max_length=MAX_NAME_CHARACTERS,
             blank=False,
         ),
     ]
@@ -117,8 +117,8 @@ RelatedEntities = Annotated[
 
 
 class TagChange(Value):
-    add: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
-    remove: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
+    add: Annotated[list[Tag], Field(max_items=MAX_TAGS)] | None = None
+    remove: Annotated[list[Tag], Field(max_items=MAX_TAGS)] | None = None
 
 
 class EntityChange(Value):
@@ -145,7 +145,7 @@ class StoredMemory(Value):
     searchable_by: str | None = None
     existing: bool | None = None
     updated: list[str] | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class MemoryView(Value):
@@ -174,11 +174,11 @@ class MemoryView(Value):
     why: Mapping[str, float] | None = None
 
     @classmethod
-    def of(
+    def from_record(
         cls,
         record: Record,
         score: float,
-        access: Access | None = None,
+        access: AccessCount | None = None,
         why: Mapping[str, float] | None = None,
     ) -> "MemoryView":
         facets = record.facets
@@ -190,11 +190,11 @@ class MemoryView(Value):
             importance=DEFAULT_IMPORTANCE if record.importance is None else record.importance,
             relevance_score=round(score, 4),
             tags=list(record.tags),
-            created_at=iso(record.created_at),
+            created_at=format_iso(record.created_at),
             access_count=access.count if access else 0,
             source=cast(Mapping[str, Any], facets.get("source") or {}),
             author=record.author,
-            occurred_at=None if record.occurred_at is None else iso(record.occurred_at),
+            occurred_at=None if record.occurred_at is None else format_iso(record.occurred_at),
             session_id=record.session,
             pinned=facets.get("pinned") or None,
             automatic=facets.get(AUTOMATIC) or None,
@@ -218,14 +218,14 @@ class RecalledMemories(Value):
     strategy_used: str
     query_time_ms: float
     bank: list[SectionHit] | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class ForgottenMemory(Value):
     memory_id: str
     status: str
     reason: str | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class UpdatedMemory(Value):
@@ -233,13 +233,13 @@ class UpdatedMemory(Value):
     updated_fields: list[str]
     re_embedded: bool
     version: int
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class TaggedMemory(Value):
     memory_id: str
     tags: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class PromotedMemory(Value):
@@ -250,7 +250,7 @@ class PromotedMemory(Value):
     new_scope: str
     reason: str | None = None
     merged: bool | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class MemoryContext(Value):
@@ -258,10 +258,10 @@ class MemoryContext(Value):
     memories_used: int
     tokens_used: int
     truncated: bool
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class Relationship(Value):
+class GraphRelationship(Value):
     type: str
     target: str
     direction: str
@@ -270,7 +270,7 @@ class Relationship(Value):
 class GraphEntity(Value):
     name: str
     type: str
-    relationships: list[Relationship]
+    relationships: list[GraphRelationship]
     memory_count: int
 
 
@@ -280,8 +280,8 @@ class GraphStats(Value):
     depth_reached: int
 
 
-class KnowledgeGraph(Value):
+class MemoryGraph(Value):
     entities: list[GraphEntity]
     memories: list[MemoryView]
     graph_stats: GraphStats
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None

@@ -6,40 +6,40 @@ from time import perf_counter
 from typing import Literal
 
 from everkept.core.answers import Hops, SectionHit, SectionSearch
-from everkept.core.commits import touched
-from everkept.core.ports import Access, AccessBook, Direction, Indexing, RecordStore
-from everkept.core.records import SESSION_SCOPE, Link, Record, Where
-from everkept.core.sessions import acting
-from everkept.core.text import normalised
+from everkept.core.commits import note_touched
+from everkept.core.ports import AccessCount, AccessCounter, Direction, RecordStore, VectorIndexer
+from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, RecordLink
+from everkept.core.sessions import get_acting_account
+from everkept.core.text import compute_name_key
 from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.model import (
-    MEMORIES,
     MEMORY,
+    MEMORY_PROFILE,
     SCOPES,
     GraphEntity,
+    GraphRelationship,
     GraphStats,
-    KnowledgeGraph,
+    MemoryGraph,
+    MemoryOptions,
     MemoryView,
-    Options,
     RecalledMemories,
-    Relationship,
     Strategy,
     TimeRange,
 )
-from everkept.families.memories.stores import NO_SESSION, Stores
+from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.graph.entities import ENTITY, walk_around
-from everkept.graph.lookup import candidates
-from everkept.retrieval.profile import Found, Hit, Place
+from everkept.graph.lookup import find_candidates
+from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
 from everkept.retrieval.search import search
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
-OF_PROJECT = (SESSION_SCOPE, "project")
-USERS = ("user",)
-NO_BANK = "There is no memory bank, so that memories alone were searched."
+PROJECT_SCOPES = (SESSION_SCOPE, "project")
+USER_SCOPES = ("user",)
+NO_BANK_MESSAGE = "There is no memory bank, so that memories alone were searched."
 
 
-class Wanted(Value):
+class RecallRequest(Value):
     """What is to be recalled; an empty field does not restrict."""
 
     query: str
@@ -57,15 +57,15 @@ class Wanted(Value):
     include_bank: bool = False
 
 
-class Recall:
+class MemoryRecall:
     """Asks the project's store and the user's, as the scopes say; the bank, where it is wanted."""
 
     def __init__(
         self,
-        stores: Stores,
-        indexing: Indexing,
-        accesses: AccessBook,
-        options: Options,
+        stores: MemoryStores,
+        indexing: VectorIndexer,
+        accesses: AccessCounter,
+        options: MemoryOptions,
         bank: SectionSearch | None = None,
     ) -> None:
         self._bank = bank
@@ -73,15 +73,15 @@ class Recall:
         self._indexing = indexing
         self._accesses = accesses
         self._options = options
-        self.warnings: dict[Warned, None] = {}  # of all that was asked so far, each once
-        self._known: dict[RecordStore, dict[str, Access | None]] = {}  # by the ranking
+        self.warnings: dict[ToolWarning, None] = {}  # of all that was asked so far, each once
+        self._known: dict[RecordStore, dict[str, AccessCount | None]] = {}  # by the ranking
 
-    async def recall(self, wanted: Wanted) -> RecalledMemories:
+    async def recall(self, wanted: RecallRequest) -> RecalledMemories:
         started = perf_counter()
-        places = await self._places(wanted)
-        found = await self._found(places, wanted)
-        memories = await self._views(places, found.hits, explain=wanted.explain)
-        sections = await self._sections(wanted) if wanted.include_bank else None
+        places = await self._open_places(wanted)
+        found = await self._search(places, wanted)
+        memories = await self._build_views(places, found.hits, explain=wanted.explain)
+        sections = await self._find_sections(wanted) if wanted.include_bank else None
         return RecalledMemories(
             memories=memories,
             total_matched=found.total,
@@ -91,15 +91,17 @@ class Recall:
             warnings=list(self.warnings) or None,
         )
 
-    async def records(self, wanted: Wanted) -> list[Record]:
+    async def find_records(self, wanted: RecallRequest) -> list[Record]:
         """What fits, as it is stored, best first; nothing is counted as given out."""
-        places = await self._places(wanted, or_none=True)
-        return [hit.record for hit in (await self._found(places, wanted)).hits] if places else []
+        places = await self._open_places(wanted, or_none=True)
+        return [hit.record for hit in (await self._search(places, wanted)).hits] if places else []
 
-    async def newest(self, where: Where, session: str | None, limit: int) -> list[Record]:
+    async def find_newest(
+        self, where: RecordFilter, session: str | None, limit: int
+    ) -> list[Record]:
         """What fits, whatever its words; the newest first."""
-        wanted = Wanted("", session, where.scopes, where.types)
-        places = await self._places(wanted, or_none=True)
+        wanted = RecallRequest("", session, where.scopes, where.types)
+        places = await self._open_places(wanted, or_none=True)
         traits = {"pinned": where.pinned, "min_importance": where.min_importance}
         found = await asyncio.gather(
             *(
@@ -108,119 +110,127 @@ class Recall:
             )
         )
         once = {record.id: record for records in found for record in records}  # the user's win
-        return sorted(once.values(), key=lambda record: -record.at)[:limit]
+        return sorted(once.values(), key=lambda record: -record.effective_at)[:limit]
 
-    async def note(self, given: Sequence[Record]) -> None:
+    async def count_access(self, given: Sequence[Record]) -> None:
         """Counts memories as given out, each where it lives."""
         of_user = {record.id for record in given if record.scope == "user"}
-        if acting() is not None:
+        if get_acting_account() is not None:
             own = [record.id for record in given if record.scope == SESSION_SCOPE]
-            of_user |= {record.id for record in await (await self._stores.user()).get(own)}
+            of_user |= {record.id for record in await (await self._stores.open_user()).get(own)}
         others = [record.id for record in given if record.id not in of_user]
         if of_user:
-            self._accesses.note(await self._stores.user(), sorted(of_user))
+            self._accesses.note(await self._stores.open_user(), sorted(of_user))
         if others:
-            self._accesses.note(await self._stores.project(), others)
+            self._accesses.note(await self._stores.open_project(), others)
 
-    async def _sections(self, wanted: Wanted) -> list[SectionHit]:
+    async def _find_sections(self, wanted: RecallRequest) -> list[SectionHit]:
         """A bank that is missing or out of reach must not hide the memories."""
         if self._bank is None:
-            self.warnings[Warned("no_memory_bank", NO_BANK)] = None
+            self.warnings[ToolWarning("no_memory_bank", NO_BANK_MESSAGE)] = None
             return []
         try:
-            found = await self._bank.sections(self._stores.call, wanted.query, wanted.limit)
+            found = await self._bank.find_sections(self._stores.call, wanted.query, wanted.limit)
         except NotFound:
-            self.warnings[Warned("no_memory_bank", NO_BANK)] = None
+            self.warnings[ToolWarning("no_memory_bank", NO_BANK_MESSAGE)] = None
             return []
         except EverkeptError as error:
-            self.warnings[Warned("memory_bank_unavailable", error.message)] = None
+            self.warnings[ToolWarning("memory_bank_unavailable", error.message)] = None
             return []
-        self.warnings |= {Warned("partial_results", notice): None for notice in found.notices}
+        self.warnings |= {ToolWarning("partial_results", notice): None for notice in found.notices}
         return found.hits
 
-    async def _found(self, places: Sequence[Place], wanted: Wanted) -> Found:
+    async def _search(self, places: Sequence[SearchPlace], wanted: RecallRequest) -> SearchPage:
         found = await search(
             places,
             wanted.query,
-            replace(MEMORIES, strategy=wanted.strategy),
+            replace(MEMORY_PROFILE, strategy=wanted.strategy),
             limit=wanted.limit,
             embedder=self._indexing.embedder,
             now=self._stores.clock(),
             zone=self._options.zone,
             as_of=wanted.as_of,
             time_limit=self._options.time_limit,
-            accesses=lambda place, ids: self._accesses_of(places[place].store, ids),
+            accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
-        self.warnings |= {Warned(notice.code, notice.message): None for notice in found.notices}
+        self.warnings |= {
+            ToolWarning(notice.code, notice.message): None for notice in found.notices
+        }
         return found
 
-    async def _accesses_of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
-        found = await self._accesses.of(store, ids)
+    async def _read_accesses(
+        self, store: RecordStore, ids: Sequence[str]
+    ) -> Mapping[str, AccessCount]:
+        found = await self._accesses.read_accesses(store, ids)
         self._known.setdefault(store, {}).update((i, found.get(i)) for i in ids)
         return found
 
-    async def _places(self, wanted: Wanted, *, or_none: bool = False) -> list[Place]:
+    async def _open_places(
+        self, wanted: RecallRequest, *, or_none: bool = False
+    ) -> list[SearchPlace]:
         """A user's store that cannot be read must not hide the project's memories.
 
         With `or_none`, not even where this question is about the user's alone.
         """
-        where = where_of(wanted)
+        where = build_where(wanted)
         scopes = tuple(wanted.scopes) or SCOPES
-        of_project = tuple(scope for scope in scopes if scope in OF_PROJECT)
+        of_project = tuple(scope for scope in scopes if scope in PROJECT_SCOPES)
         # An account keeps those of a session itself where it may not write.
-        of_user = USERS if acting() is None else (*USERS, SESSION_SCOPE)
+        of_user = USER_SCOPES if get_acting_account() is None else (*USER_SCOPES, SESSION_SCOPE)
         of_user = tuple(scope for scope in scopes if scope in of_user)
-        places: list[Place] = []
+        places: list[SearchPlace] = []
         if of_project:
-            store = await self._stores.project()
-            places.append(Place(store, replace(where, scopes=of_project)))
+            store = await self._stores.open_project()
+            places.append(SearchPlace(store, replace(where, scopes=of_project)))
         if of_user:
             try:
-                store = await self._stores.user()
-                places.append(Place(store, replace(where, scopes=of_user)))
+                store = await self._stores.open_user()
+                places.append(SearchPlace(store, replace(where, scopes=of_user)))
             except Unavailable as error:
                 if not places and not or_none:
                     raise
-                self.warnings[Warned("user_scope_unavailable", error.message)] = None
+                self.warnings[ToolWarning("user_scope_unavailable", error.message)] = None
         return places
 
-    async def _views(
-        self, places: Sequence[Place], hits: Sequence[Hit], *, explain: bool
+    async def _build_views(
+        self, places: Sequence[SearchPlace], hits: Sequence[SearchHit], *, explain: bool
     ) -> list[MemoryView]:
-        known: dict[str, Access] = {}
+        known: dict[str, AccessCount] = {}
         for number, place in enumerate(places):
             ids = [hit.record.id for hit in hits if hit.place == number]
-            known |= await self._given_out(place.store, ids)
+            known |= await self._count_given_out(place.store, ids)
         return [
-            MemoryView.of(
+            MemoryView.from_record(
                 hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None
             )
             for hit in hits
         ]
 
-    async def _given_out(self, store: RecordStore, ids: Sequence[str]) -> dict[str, Access]:
+    async def _count_given_out(
+        self, store: RecordStore, ids: Sequence[str]
+    ) -> dict[str, AccessCount]:
         """The ranking has asked already how often these were given out, as a rule."""
         known = self._known.get(store, {})
         if not all(i in known for i in ids):
-            return await given_out(self._accesses, store, ids)
+            return await count_given_out(self._accesses, store, ids)
         self._accesses.note(store, ids)
         return {i: access for i in ids if (access := known[i]) is not None}
 
 
-async def given_out(
-    accesses: AccessBook, store: RecordStore, ids: Sequence[str]
-) -> dict[str, Access]:
+async def count_given_out(
+    accesses: AccessCounter, store: RecordStore, ids: Sequence[str]
+) -> dict[str, AccessCount]:
     """How often these were given out before; now they are once more."""
     if not ids:
         return {}
-    known = dict(await accesses.of(store, ids))
+    known = dict(await accesses.read_accesses(store, ids))
     accesses.note(store, ids)
     return known
 
 
-def where_of(wanted: Wanted) -> Where:
+def build_where(wanted: RecallRequest) -> RecordFilter:
     span = wanted.time_range or TimeRange()
-    return Where(
+    return RecordFilter(
         kinds=(MEMORY,),
         types=tuple(wanted.types),
         visible_to=wanted.session or NO_SESSION,
@@ -232,187 +242,200 @@ def where_of(wanted: Wanted) -> Where:
     )
 
 
-Way = Literal["outgoing", "incoming", "both"]
-DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
+WalkDirection = Literal["outgoing", "incoming", "both"]
+DIRECTIONS: dict[WalkDirection, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
 
-WIDEST = 1_000  # entities that one hop goes on from
-MOST_LINKS = 20_000  # looked at in one hop
-OVERVIEW = 2_000  # entities among which an overview finds the best connected
-MOST_MEMORIES = 100  # looked at; more are only counted
+MAX_HOP_ENTITIES = 1_000  # entities that one hop goes on from
+MAX_HOP_LINKS = 20_000  # looked at in one hop
+MAX_OVERVIEW_ENTITIES = 2_000  # entities among which an overview finds the best connected
+MAX_MEMORIES = 100  # looked at; more are only counted
 
-Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
+EntityKey = tuple[str, str]  # the normalised name and type: the same entity in both stores
 
 
-class Route(Value):
+class GraphRoute(Value):
     """How to walk."""
 
     entity: str | None = None
     relationship_type: str | None = None
-    direction: Way = "both"
+    direction: WalkDirection = "both"
     depth: int = 1
     include_memories: bool = True
     limit: int = 20
 
 
-class _Met(Value, frozen=False):
+class _ReachedEntity(Value, frozen=False):
     """An entity on the way, whichever stores have it."""
 
     name: str
     type: str
     depth: int
-    relationships: dict[tuple[str, str, str], Relationship] = field(
-        default_factory=dict[tuple[str, str, str], Relationship]
+    relationships: dict[tuple[str, str, str], GraphRelationship] = field(
+        default_factory=dict[tuple[str, str, str], GraphRelationship]
     )
     memories: dict[str, None] = field(default_factory=dict[str, None])  # the newest of them
     memory_count: int = 0
 
 
-class _Walk(Value, frozen=False):
+class _GraphWalk(Value, frozen=False):
     """What was met so far, in all stores."""
 
-    met: dict[Identity, _Met] = field(default_factory=dict[Identity, _Met])
-    edges: set[tuple[Identity, str, Identity]] = field(
-        default_factory=set[tuple[Identity, str, Identity]]
+    met: dict[EntityKey, _ReachedEntity] = field(default_factory=dict[EntityKey, _ReachedEntity])
+    edges: set[tuple[EntityKey, str, EntityKey]] = field(
+        default_factory=set[tuple[EntityKey, str, EntityKey]]
     )
     depth: int = 0
 
-    def meet(self, record: Record, depth: int) -> _Met:
+    def add_entity(self, record: Record, depth: int) -> _ReachedEntity:
         there = self.met.setdefault(
-            _identity(record), _Met(record.name or "", record.type or "", depth)
+            _get_key(record), _ReachedEntity(record.name or "", record.type or "", depth)
         )
         there.depth = min(there.depth, depth)
         return there
 
-    def connect(self, source: Record, verb: str, target: Record) -> None:
-        edge = (_identity(source), verb, _identity(target))
+    def add_relation(self, source: Record, verb: str, target: Record) -> None:
+        edge = (_get_key(source), verb, _get_key(target))
         self.edges.add(edge)
         if (start := self.met.get(edge[0])) is not None:
-            start.relationships[verb, target.name or "", "outgoing"] = Relationship(
+            start.relationships[verb, target.name or "", "outgoing"] = GraphRelationship(
                 verb, target.name or "", "outgoing"
             )
         if (end := self.met.get(edge[2])) is not None:
-            end.relationships[verb, source.name or "", "incoming"] = Relationship(
+            end.relationships[verb, source.name or "", "incoming"] = GraphRelationship(
                 verb, source.name or "", "incoming"
             )
 
 
-async def walk(
-    stores: Stores, accesses: AccessBook, route: Route, session: str | None
-) -> KnowledgeGraph:
+async def walk_graph(
+    stores: MemoryStores, accesses: AccessCounter, route: GraphRoute, session: str | None
+) -> MemoryGraph:
     """Both stores as one graph; without an entity, an overview of the best connected ones."""
-    so_far = _Walk()
-    places = (await stores.project(), await stores.user())
-    starts = await asyncio.gather(*(_starts(store, route) for store in places))
+    so_far = _GraphWalk()
+    places = (await stores.open_project(), await stores.open_user())
+    starts = await asyncio.gather(*(_find_starts(store, route) for store in places))
     met = [
-        await _go(store, some, route, so_far) for store, some in zip(places, starts, strict=True)
+        await _walk_store(store, some, route, so_far)
+        for store, some in zip(places, starts, strict=True)
     ]
     # What an overview shows depends on the memories too; else they are those of what is shown.
     counting = len(so_far.met) if route.entity is None else route.limit
-    chosen = {id(entity) for entity in _ordered(so_far)[:counting]}
+    chosen = {id(entity) for entity in _sort_entities(so_far)[:counting]}
     memories: list[tuple[RecordStore, Record]] = []
     for store, entities in zip(places, met, strict=True):
-        wanted = {i: r for i, r in entities.items() if id(so_far.met[_identity(r)]) in chosen}
+        wanted = {i: r for i, r in entities.items() if id(so_far.met[_get_key(r)]) in chosen}
         if wanted:
-            about = await _memories(store, wanted, so_far, route, session or NO_SESSION)
+            about = await _read_memories(store, wanted, so_far, route, session or NO_SESSION)
             memories += [(store, record) for record in about]
-    shown = _ordered(so_far)[: route.limit] if route.entity is None else _only(so_far, chosen)
+    shown = (
+        _sort_entities(so_far)[: route.limit]
+        if route.entity is None
+        else _select_entities(so_far, chosen)
+    )
     seen = {id(entity) for entity in shown}
-    touched(i for some in met for i, r in some.items() if id(so_far.met[_identity(r)]) in seen)
-    attached = await _attached(memories, shown, accesses, route) if route.include_memories else []
+    note_touched(i for some in met for i, r in some.items() if id(so_far.met[_get_key(r)]) in seen)
+    attached = (
+        await _build_memory_views(memories, shown, accesses, route)
+        if route.include_memories
+        else []
+    )
     missing = route.entity is not None and not so_far.met
-    return KnowledgeGraph(
-        entities=[_view(entity) for entity in shown],
+    return MemoryGraph(
+        entities=[_build_entity_view(entity) for entity in shown],
         memories=attached,
         graph_stats=GraphStats(len(so_far.met), len(so_far.edges), so_far.depth),
-        warnings=[_unknown(route.entity or "")] if missing else None,
+        warnings=[_warn_unknown_entity(route.entity or "")] if missing else None,
     )
 
 
-async def kept_by_others(store: RecordStore, ids: Sequence[str], session: str) -> set[str]:
+async def find_other_sessions_memories(
+    store: RecordStore, ids: Sequence[str], session: str
+) -> set[str]:
     """Those of the memories that no session but another one sees."""
     if not ids:
         return set()
-    where = Where(kinds=(MEMORY,), ids=tuple(ids), scopes=(SESSION_SCOPE,))
+    where = RecordFilter(kinds=(MEMORY,), ids=tuple(ids), scopes=(SESSION_SCOPE,))
     return {record.id for record in await store.scan(where) if record.session != session}
 
 
-async def _starts(store: RecordStore, route: Route) -> list[Record]:
+async def _find_starts(store: RecordStore, route: GraphRoute) -> list[Record]:
     """By name, id or `name (type)`, else by a part of the name."""
     if route.entity is None:
-        return await store.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
-    if exact := (await candidates(store, [route.entity]))[route.entity]:
+        return await store.scan(
+            RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES
+        )
+    if exact := (await find_candidates(store, [route.entity]))[route.entity]:
         return exact
-    wanted = normalised(route.entity)
-    found = await store.containing(wanted, Where(kinds=(ENTITY,)), route.limit)
+    wanted = compute_name_key(route.entity)
+    found = await store.match_text(wanted, RecordFilter(kinds=(ENTITY,)), route.limit)
     records = await store.get([match.id for match in found]) if found else []
     return [record for record in records if wanted in (record.name_key or "")]
 
 
-async def _go(
-    store: RecordStore, starts: Sequence[Record], route: Route, so_far: _Walk
+async def _walk_store(
+    store: RecordStore, starts: Sequence[Record], route: GraphRoute, so_far: _GraphWalk
 ) -> dict[str, Record]:
     """The entities that were met in this store, by id."""
     known = {record.id: record for record in starts}
     for record in starts:
-        so_far.meet(record, 0)
+        so_far.add_entity(record, 0)
     hops = Hops(
         1 if route.entity is None else route.depth,
         DIRECTIONS[route.direction],
         sources=(ENTITY,),
-        width=WIDEST,
-        limit=MOST_LINKS,
+        width=MAX_HOP_ENTITIES,
+        limit=MAX_HOP_LINKS,
     )
-    wanted = normalised(route.relationship_type or "")
+    wanted = compute_name_key(route.relationship_type or "")
 
-    def fits(link: Link) -> bool:
-        return normalised(link.verb) == wanted
+    def fits(link: RecordLink) -> bool:
+        return compute_name_key(link.verb) == wanted
 
     depth = 0
     async for hop in walk_around(store, starts, hops, fits=fits if wanted else None):
         depth += 1
         for record in sorted(hop.entities, key=lambda record: record.id):
             known[record.id] = record
-            so_far.meet(record, depth)
+            so_far.add_entity(record, depth)
         for link in hop.relations:
             if link.source in known and link.target in known:
-                so_far.connect(known[link.source], link.verb, known[link.target])
+                so_far.add_relation(known[link.source], link.verb, known[link.target])
         if hop.entities:
             so_far.depth = max(so_far.depth, depth)
     return known
 
 
-async def _memories(
+async def _read_memories(
     store: RecordStore,
     entities: dict[str, Record],
-    so_far: _Walk,
-    route: Route,
+    so_far: _GraphWalk,
+    route: GraphRoute,
     visible_to: str,
 ) -> list[Record]:
     """What this session may see of the memories about the entities, the best first."""
-    where = Where(kinds=(MEMORY,), visible_to=visible_to)
-    found = await store.sources_of(list(entities), where, MOST_MEMORIES)
+    where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
+    found = await store.count_sources(list(entities), where, MAX_MEMORIES)
     for entity_id, count in found.counts.items():
-        so_far.met[_identity(entities[entity_id])].memory_count += count
+        so_far.met[_get_key(entities[entity_id])].memory_count += count
     for entity_id, memory_id in dict.fromkeys((x.target, x.source) for x in found.links):
-        about = so_far.met[_identity(entities[entity_id])]
+        about = so_far.met[_get_key(entities[entity_id])]
         about.memory_count -= memory_id in about.memories  # one that is moving is in both stores
         about.memories[memory_id] = None
-    wanted = normalised(route.relationship_type or "")
-    fitting = {link.source for link in found.links if normalised(link.verb) == wanted}
+    wanted = compute_name_key(route.relationship_type or "")
+    fitting = {link.source for link in found.links if compute_name_key(link.verb) == wanted}
     newest = tuple(dict.fromkeys(link.source for link in found.links))
-    records = await store.scan(Where(ids=newest)) if newest else []
+    records = await store.scan(RecordFilter(ids=newest)) if newest else []
 
     def rank(record: Record) -> tuple[bool, float, int]:
-        return record.id not in fitting, -(record.importance or 0.0), -record.at
+        return record.id not in fitting, -(record.importance or 0.0), -record.effective_at
 
     return sorted(records, key=rank)
 
 
-async def _attached(
+async def _build_memory_views(
     memories: Sequence[tuple[RecordStore, Record]],
-    shown: Sequence[_Met],
-    accesses: AccessBook,
-    route: Route,
+    shown: Sequence[_ReachedEntity],
+    accesses: AccessCounter,
+    route: GraphRoute,
 ) -> list[MemoryView]:
     """The nearer the entity that a memory is about, the more relevant it is."""
     nearness: dict[str, float] = {}
@@ -423,38 +446,38 @@ async def _attached(
     wanted = [(store, record) for store, record in memories if record.id in nearness]
     broadest = {record.id: (store, record) for store, record in wanted}  # the user's come last
     best = sorted(broadest.values(), key=lambda pair: -nearness[pair[1].id])[: route.limit]
-    known: dict[str, Access] = {}
+    known: dict[str, AccessCount] = {}
     for store in {id(store): store for store, _ in best}.values():
         ids = [record.id for other, record in best if other is store]
-        known |= await given_out(accesses, store, ids)
-    return [MemoryView.of(r, nearness[r.id], known.get(r.id)) for _, r in best]
+        known |= await count_given_out(accesses, store, ids)
+    return [MemoryView.from_record(r, nearness[r.id], known.get(r.id)) for _, r in best]
 
 
-def _only(walk: _Walk, chosen: Set[int]) -> list[_Met]:
-    return [entity for entity in _ordered(walk) if id(entity) in chosen]
+def _select_entities(walk: _GraphWalk, chosen: Set[int]) -> list[_ReachedEntity]:
+    return [entity for entity in _sort_entities(walk) if id(entity) in chosen]
 
 
-def _ordered(walk: _Walk) -> list[_Met]:
+def _sort_entities(walk: _GraphWalk) -> list[_ReachedEntity]:
     """The nearest first, and the best connected of those that are as near."""
 
-    def rank(entity: _Met) -> tuple[int, int, str]:
+    def rank(entity: _ReachedEntity) -> tuple[int, int, str]:
         connected = len(entity.relationships) + entity.memory_count
         return entity.depth, -connected, entity.name
 
     return sorted(walk.met.values(), key=rank)
 
 
-def _view(entity: _Met) -> GraphEntity:
+def _build_entity_view(entity: _ReachedEntity) -> GraphEntity:
     return GraphEntity(
         entity.name, entity.type, list(entity.relationships.values()), entity.memory_count
     )
 
 
-def _unknown(name: str) -> Warned:
-    return Warned(
+def _warn_unknown_entity(name: str) -> ToolWarning:
+    return ToolWarning(
         "entity_not_found", f'No entity is named "{name}". Without `entity` the graph is shown.'
     )
 
 
-def _identity(record: Record) -> Identity:
-    return record.name_key or "", normalised(record.type or "")
+def _get_key(record: Record) -> EntityKey:
+    return record.name_key or "", compute_name_key(record.type or "")

@@ -5,35 +5,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from everkept.core.commits import Planned, Writer
-from everkept.core.ports import Indexing, RecordStore
-from everkept.core.records import Insert, Link, Record, Restore, Step, Update, Where
+from everkept.core.commits import ChangeWriter, Planned
+from everkept.core.ports import RecordStore, VectorIndexer
+from everkept.core.records import Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.families.memories.consolidation import (
-    DERIVED,
+    DERIVED_FACET,
     PATTERN_TAG,
-    REFLECTED_AT,
-    Pattern,
-    Plan,
+    REFLECTED_AT_FACET,
+    MemoryPattern,
+    MemorySummary,
+    ReflectionInput,
+    ReflectionPlan,
     ReflectStrategy,
-    Remembered,
-    Summary,
+    build_plan,
+    get_session,
+    get_sources,
     is_derived,
-    of_user,
-    plan,
-    session_of,
-    sources_of,
+    to_user_scope,
 )
-from everkept.families.memories.likeness import Meaning
-from everkept.families.memories.memory_identity import place_of, text_key
-from everkept.families.memories.memory_record import not_automatic
+from everkept.families.memories.likeness import VectorSource
+from everkept.families.memories.memory_identity import build_variant, compute_text_key
+from everkept.families.memories.memory_record import drop_automatic
 from everkept.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square
-MOST_OTHERS = 1_000  # newest memories of other sessions that a theme is looked for in
-MOST_PATTERNS = 1_000  # earlier ones
-TIME_LIMIT = 2.0  # seconds for vectors that are still missing
+MAX_SESSION_MEMORIES = (
+    2_000  # memories of the session, the newest: the work grows with their square
+)
+MAX_OTHER_MEMORIES = 1_000  # newest memories of other sessions that a theme is looked for in
+MAX_PATTERNS = 1_000  # earlier ones
+VECTOR_SECONDS = 2.0  # seconds for vectors that are still missing
 
 
 class ConsolidatedMemory(Value):
@@ -53,30 +55,30 @@ class DetectedPattern(Value):
     memory_id: str
 
 
-class SessionStats(Value):
+class ReflectionStats(Value):
     memories_analyzed: int
     consolidated_into: int
     patterns_found: int
 
 
-class Reflected(Value):
+class ReflectionResult(Value):
     consolidated_memories: list[ConsolidatedMemory]
     patterns_detected: list[DetectedPattern]
-    session_stats: SessionStats
-    warnings: list[Warned] | None = None
+    session_stats: ReflectionStats
+    warnings: list[ToolWarning] | None = None
 
 
-async def reflect(
+async def reflect_session(
     stores: Sequence[RecordStore],
     session: str,
     *,
     strategy: ReflectStrategy,
     dry_run: bool,
-    indexing: Indexing,
-    writer: Writer,
-    time_limit: float | None = TIME_LIMIT,
+    indexing: VectorIndexer,
+    writer: ChangeWriter,
+    time_limit: float | None = VECTOR_SECONDS,
     user: RecordStore | None = None,
-) -> Reflected:
+) -> ReflectionResult:
     """What the session's memories come to in each store; with `dry_run` nothing is written.
 
     In that of the `user` everything that is made is the user's.
@@ -85,16 +87,18 @@ async def reflect(
     nothing more, and of two at once each memory is consolidated by one. Memories that wait for
     their vectors get them here, as far as the time allows.
     """
-    meaning = Meaning(indexing, time_limit)
-    answers: list[Reflected] = []
+    meaning = VectorSource(indexing, time_limit)
+    answers: list[ReflectionResult] = []
 
-    async def planned(store: RecordStore, at: int) -> Planned[Reflected]:
-        remembered = await _remembered(store, session, strategy, meaning)
-        plan_of_store = await asyncio.to_thread(plan, remembered, strategy)
+    async def planned(store: RecordStore, at: int) -> Planned[ReflectionResult]:
+        remembered = await _read_input(store, session, strategy, meaning)
+        plan_of_store = await asyncio.to_thread(build_plan, remembered, strategy)
         if store is user:
-            plan_of_store = of_user(plan_of_store)
-        present = await _present(store, plan_of_store)
-        return _steps(plan_of_store, present, session, at), _answer(plan_of_store, present)
+            plan_of_store = to_user_scope(plan_of_store)
+        present = await _read_stored(store, plan_of_store)
+        return _build_steps(plan_of_store, present, session, at), _build_result(
+            plan_of_store, present
+        )
 
     for store in stores:
         if dry_run:
@@ -102,96 +106,106 @@ async def reflect(
         else:
             answer = await writer.commit(store, planned)
         answers.append(answer)
-    return _together(answers, meaning.warnings)
+    return _merge_results(answers, meaning.warnings)
 
 
-async def _remembered(
-    store: RecordStore, session: str, strategy: ReflectStrategy, meaning: Meaning
-) -> Remembered:
-    where = Where(kinds=(MEMORY,))
-    own = await store.scan(replace(where, sessions=(session,)), order="newest", limit=MOST_OWN)
+async def _read_input(
+    store: RecordStore, session: str, strategy: ReflectStrategy, meaning: VectorSource
+) -> ReflectionInput:
+    where = RecordFilter(kinds=(MEMORY,))
+    own = await store.scan(
+        replace(where, sessions=(session,)), order="newest", limit=MAX_SESSION_MEMORIES
+    )
     others: list[Record] = []
     patterns: list[Record] = []
     if strategy != "summarize" and own:
-        newest = await store.scan(where, order="newest", limit=MOST_OTHERS)
-        others = [r for r in newest if session_of(r) not in (None, session)]
-        patterns = await _earlier_patterns(store)
+        newest = await store.scan(where, order="newest", limit=MAX_OTHER_MEMORIES)
+        others = [r for r in newest if get_session(r) not in (None, session)]
+        patterns = await _read_earlier_patterns(store)
     # The oldest first: the background begins with the newest.
     compared = [record for record in (*reversed(own), *others) if not is_derived(record)]
-    return Remembered(session, own, others, patterns, await meaning.of(store, compared))
+    return ReflectionInput(
+        session, own, others, patterns, await meaning.get_vectors(store, compared)
+    )
 
 
-async def _earlier_patterns(store: RecordStore) -> list[Record]:
+async def _read_earlier_patterns(store: RecordStore) -> list[Record]:
     """With those that were forgotten, but not those that an undo took back."""
-    where = Where(kinds=(MEMORY,), types=("procedural",), tags=(PATTERN_TAG,), deleted=None)
+    where = RecordFilter(kinds=(MEMORY,), types=("procedural",), tags=(PATTERN_TAG,), deleted=None)
     found = [
         record
-        for record in await store.scan(where, order="newest", limit=MOST_PATTERNS)
-        if record.facets.get(DERIVED) == "pattern"
+        for record in await store.scan(where, order="newest", limit=MAX_PATTERNS)
+        if record.facets.get(DERIVED_FACET) == "pattern"
     ]
-    undone = await _undone(store, [record for record in found if record.deleted_at is not None])
+    undone = await _find_undone(
+        store, [record for record in found if record.deleted_at is not None]
+    )
     return [record for record in found if record.id not in undone]
 
 
-async def _undone(store: RecordStore, deleted: Sequence[Record]) -> set[str]:
+async def _find_undone(store: RecordStore, deleted: Sequence[Record]) -> set[str]:
     if not deleted:
         return set()
     deletions = {
         edit.id: seq
-        for seq, edit in await store.history([record.ref for record in deleted])
+        for seq, edit in await store.read_history([record.ref for record in deleted])
         if edit.operation == "delete" and edit.id
     }
     undoing = {
         change.seq
         for seq in set(deletions.values())
-        for change in await store.changes(after=seq - 1, limit=1)
+        for change in await store.read_changes(after=seq - 1, limit=1)
         if change.undoes is not None
     }
     return {record_id for record_id, seq in deletions.items() if seq in undoing}
 
 
-class _Present(Value):
+class _StoredMemories(Value):
     """What is there already of what is planned."""
 
     by_text: Mapping[tuple[str | None, str], Record]
     taken_back: Mapping[str, Record]  # deleted ones with the ids of new ones
     links: frozenset[tuple[str, str]]
 
-    def of(self, text: str, scope: str) -> Record | None:
-        return self.by_text.get((text_key(text), place_of(scope, None)))
+    def find_text(self, text: str, scope: str) -> Record | None:
+        return self.by_text.get((compute_text_key(text), build_variant(scope, None)))
 
 
-async def _present(store: RecordStore, planned: Plan) -> _Present:
+async def _read_stored(store: RecordStore, planned: ReflectionPlan) -> _StoredMemories:
     new = [*planned.summaries, *(p for p in planned.patterns if p.known is None)]
-    if not new and not any(pattern.is_news for pattern in planned.patterns):
-        return _Present({}, {}, frozenset())
-    keys = tuple({text_key(item.text) for item in new})
-    same = await store.scan(Where(kinds=(MEMORY,), name_keys=keys)) if keys else []
+    if not new and not any(pattern.has_new_members for pattern in planned.patterns):
+        return _StoredMemories({}, {}, frozenset())
+    keys = tuple({compute_text_key(item.text) for item in new})
+    same = await store.scan(RecordFilter(kinds=(MEMORY,), name_keys=keys)) if keys else []
     there = await store.get([item.id for item in new], include_deleted=True)
     heads = {record.id for record in same} | {p.id for p in planned.patterns if p.known}
-    links = await store.links(sorted(heads), direction="out") if heads else []
-    return _Present(
+    links = await store.find_links(sorted(heads), direction="out") if heads else []
+    return _StoredMemories(
         {(record.name_key, record.variant): record for record in same},
         {record.id: record for record in there if record.deleted_at is not None},
         frozenset((x.source, x.target) for x in links if x.verb == DERIVED_FROM),
     )
 
 
-def _steps(planned: Plan, present: _Present, session: str, at: int) -> list[Step]:
+def _build_steps(
+    planned: ReflectionPlan, present: _StoredMemories, session: str, at: int
+) -> list[Step]:
     steps: list[Step] = []
     for summary in planned.summaries:
-        steps += _summary_steps(summary, present, session, at)
+        steps += _build_summary_steps(summary, present, session, at)
     for pattern in planned.patterns:
-        if pattern.is_news:
-            steps += _pattern_steps(pattern, present, session, at)
+        if pattern.has_new_members:
+            steps += _build_pattern_steps(pattern, present, session, at)
     return steps
 
 
-def _summary_steps(summary: Summary, present: _Present, session: str, at: int) -> list[Step]:
-    same = present.of(summary.text, summary.scope)
+def _build_summary_steps(
+    summary: MemorySummary, present: _StoredMemories, session: str, at: int
+) -> list[Step]:
+    same = present.find_text(summary.text, summary.scope)
     head = same.id if same else summary.id
-    steps = [] if same else _kept(_summary_record(summary, session, at), present)
-    steps += _links(head, summary.members, present, at)
+    steps = [] if same else _build_store_steps(_build_summary_record(summary, session, at), present)
+    steps += _build_links(head, summary.members, present, at)
     return [
         *steps,
         *(
@@ -202,64 +216,72 @@ def _summary_steps(summary: Summary, present: _Present, session: str, at: int) -
     ]
 
 
-def _pattern_steps(pattern: Pattern, present: _Present, session: str, at: int) -> list[Step]:
-    known = pattern.known or present.of(pattern.text, pattern.scope)
+def _build_pattern_steps(
+    pattern: MemoryPattern, present: _StoredMemories, session: str, at: int
+) -> list[Step]:
+    known = pattern.known or present.find_text(pattern.text, pattern.scope)
     if known is None:
-        steps = _kept(_pattern_record(pattern, session, at), present)
-        return [*steps, *_links(pattern.id, pattern.members, present, at)]
-    facets = known.facets if _is_automatic(pattern) else not_automatic(known.facets)
-    values: dict[str, Any] = {"facets": {**facets, **_pattern_facets(pattern, at, known)}}
+        steps = _build_store_steps(_build_pattern_record(pattern, session, at), present)
+        return [*steps, *_build_links(pattern.id, pattern.members, present, at)]
+    facets = known.facets if _is_automatic(pattern) else drop_automatic(known.facets)
+    values: dict[str, Any] = {"facets": {**facets, **_build_pattern_facets(pattern, at, known)}}
     if PATTERN_TAG not in known.tags:
         values["tags"] = (*known.tags, PATTERN_TAG)
     return [
         Update(known.id, values, known.version),
-        *_links(known.id, pattern.members, present, at),
+        *_build_links(known.id, pattern.members, present, at),
     ]
 
 
-def _kept(record: Record, present: _Present) -> list[Step]:
+def _build_store_steps(record: Record, present: _StoredMemories) -> list[Step]:
     """An undo leaves the same memory behind, deleted; it comes back as it was."""
     deleted = present.taken_back.get(record.id)
     return [Insert(record)] if deleted is None else [Restore(deleted.ref)]
 
 
-def _links(head: str, members: Sequence[Record], present: _Present, at: int) -> list[Step]:
+def _build_links(
+    head: str, members: Sequence[Record], present: _StoredMemories, at: int
+) -> list[Step]:
     return [
-        Insert(Link(str(uuid4()), head, DERIVED_FROM, member.id, at))
+        Insert(RecordLink(str(uuid4()), head, DERIVED_FROM, member.id, at))
         for member in members
         if member.id != head and (head, member.id) not in present.links
     ]
 
 
-def _summary_record(summary: Summary, session: str, at: int) -> Record:
-    return _record(summary, "semantic", summary.scope, {DERIVED: "summary"}, session, at)
+def _build_summary_record(summary: MemorySummary, session: str, at: int) -> Record:
+    return _build_record(
+        summary, "semantic", summary.scope, {DERIVED_FACET: "summary"}, session, at
+    )
 
 
-def _pattern_record(pattern: Pattern, session: str, at: int) -> Record:
-    facets = _pattern_facets(pattern, at)
-    return _record(pattern, "procedural", pattern.scope, facets, session, at)
+def _build_pattern_record(pattern: MemoryPattern, session: str, at: int) -> Record:
+    facets = _build_pattern_facets(pattern, at)
+    return _build_record(pattern, "procedural", pattern.scope, facets, session, at)
 
 
-def _pattern_facets(pattern: Pattern, at: int, known: Record | None = None) -> dict[str, Any]:
+def _build_pattern_facets(
+    pattern: MemoryPattern, at: int, known: Record | None = None
+) -> dict[str, Any]:
     sources = {member.id for member in pattern.members}
     metadata = {"frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
     if known is not None:
-        sources |= sources_of(known)
+        sources |= get_sources(known)
         metadata = {**cast(Mapping[str, Any], known.facets.get("metadata") or {}), **metadata}
     return {
-        DERIVED: "pattern",
+        DERIVED_FACET: "pattern",
         DERIVED_FROM: sorted(sources),
-        REFLECTED_AT: at,
+        REFLECTED_AT_FACET: at,
         "metadata": metadata,
     }
 
 
-def _is_automatic(made: Summary | Pattern) -> bool:
+def _is_automatic(made: MemorySummary | MemoryPattern) -> bool:
     return all(member.facets.get(AUTOMATIC) for member in made.members)
 
 
-def _record(
-    made: Summary | Pattern,
+def _build_record(
+    made: MemorySummary | MemoryPattern,
     memory_type: str,
     scope: str,
     facets: Mapping[str, Any],
@@ -276,8 +298,8 @@ def _record(
         type=memory_type,
         scope=scope,
         session=session,
-        name_key=text_key(made.text),
-        variant=place_of(scope, session),
+        name_key=compute_text_key(made.text),
+        variant=build_variant(scope, session),
         importance=made.importance,
         tags=made.tags,
         occurred_at=made.occurred_at,
@@ -287,20 +309,22 @@ def _record(
     )
 
 
-def _answer(planned: Plan, present: _Present) -> Reflected:
-    return Reflected(
-        [_consolidated(summary, present) for summary in planned.summaries],
-        [_detected(pattern, present) for pattern in planned.patterns],
-        SessionStats(planned.analyzed, len(planned.summaries), len(planned.patterns)),
+def _build_result(planned: ReflectionPlan, present: _StoredMemories) -> ReflectionResult:
+    return ReflectionResult(
+        [_build_consolidated(summary, present) for summary in planned.summaries],
+        [_build_detected(pattern, present) for pattern in planned.patterns],
+        ReflectionStats(planned.analyzed, len(planned.summaries), len(planned.patterns)),
     )
 
 
-def _together(answers: Sequence[Reflected], warnings: list[Warned]) -> Reflected:
+def _merge_results(
+    answers: Sequence[ReflectionResult], warnings: list[ToolWarning]
+) -> ReflectionResult:
     stats = [answer.session_stats for answer in answers]
-    return Reflected(
+    return ReflectionResult(
         [made for answer in answers for made in answer.consolidated_memories],
         [found for answer in answers for found in answer.patterns_detected],
-        SessionStats(
+        ReflectionStats(
             sum(one.memories_analyzed for one in stats),
             sum(one.consolidated_into for one in stats),
             sum(one.patterns_found for one in stats),
@@ -309,8 +333,8 @@ def _together(answers: Sequence[Reflected], warnings: list[Warned]) -> Reflected
     )
 
 
-def _consolidated(summary: Summary, present: _Present) -> ConsolidatedMemory:
-    same = present.of(summary.text, summary.scope)
+def _build_consolidated(summary: MemorySummary, present: _StoredMemories) -> ConsolidatedMemory:
+    same = present.find_text(summary.text, summary.scope)
     head = same.id if same else summary.id
     return ConsolidatedMemory(
         id=head,
@@ -321,8 +345,8 @@ def _consolidated(summary: Summary, present: _Present) -> ConsolidatedMemory:
     )
 
 
-def _detected(pattern: Pattern, present: _Present) -> DetectedPattern:
-    same = pattern.known or present.of(pattern.text, pattern.scope)
+def _build_detected(pattern: MemoryPattern, present: _StoredMemories) -> DetectedPattern:
+    same = pattern.known or present.find_text(pattern.text, pattern.scope)
     return DetectedPattern(
         pattern=pattern.text,
         frequency=pattern.frequency,

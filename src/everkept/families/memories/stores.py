@@ -4,22 +4,37 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from everkept.core.commits import Plan, T, Writer, commit, is_writable
+from everkept.core.commits import ChangeWriter, Plan, T, commit, is_writable
 from everkept.core.library import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, Restore, Step, Update, Where
-from everkept.core.sessions import Account, Call, acting, acting_as, conversation_of
+from everkept.core.records import (
+    SESSION_SCOPE,
+    Batch,
+    Insert,
+    Record,
+    RecordFilter,
+    Restore,
+    Step,
+    Update,
+)
+from everkept.core.sessions import (
+    Account,
+    ToolCall,
+    act_as,
+    choose_conversation,
+    get_acting_account,
+)
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
-from everkept.families.memories.likeness import session_summary
-from everkept.families.memories.memory_identity import full_id
-from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, SESSION, Options
+from everkept.families.memories.likeness import format_session_summary
+from everkept.families.memories.memory_identity import add_prefix
+from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, SESSION, MemoryOptions
 from everkept.values import Value, field
 
-MOST_MERGES = 10  # that an old id is followed through
+MAX_MERGES = 10  # that an old id is followed through
 
 
-class Stores:
+class MemoryStores:
     """The project's store, with session and project memories, and the user's, which holds the
     session memories of an account that may not write in the project.
 
@@ -30,7 +45,7 @@ class Stores:
         self,
         choice: ProjectChoice,
         library: Library,
-        call: Call,
+        call: ToolCall,
         project: str | None,
         clock: Clock,
         session: str | None = None,
@@ -43,77 +58,79 @@ class Stores:
         self._opening = asyncio.Lock()
         self.clock = clock
         self.call = call
-        self.writer = Writer(clock, call.tool, call.session.client)
+        self.writer = ChangeWriter(clock, call.tool, call.session.client)
 
     @property
     def condition(self) -> Condition:
         """What everything is kept in, and how that is doing."""
         return self._library.condition
 
-    async def user(self) -> RecordStore:
-        return await self._library.user()
+    async def open_user(self) -> RecordStore:
+        return await self._library.open_user_store()
 
-    async def project(self) -> RecordStore:
+    async def open_project(self) -> RecordStore:
         """To read; one that is yet to be made is empty. The call means the same one throughout."""
         async with self._opening:
             if self._opened is None:
-                self._opened = await self._choice.to_read(self.call, self._project)
+                self._opened = await self._choice.open_to_read(self.call, self._project)
             return self._opened
 
-    async def to_write(self, scope: str) -> RecordStore:
+    async def open_for_write(self, scope: str) -> RecordStore:
         """Where memories of the scope live."""
         if scope == "user":
-            return await self.user()
-        store = self._opened = await self._choice.to_write(self.call, self._project)
+            return await self.open_user()
+        store = self._opened = await self._choice.open_to_write(self.call, self._project)
         # Whoever may only read in a project has a conversation there all the same.
-        return await self.user() if scope == SESSION_SCOPE and not is_writable(store) else store
+        return (
+            await self.open_user() if scope == SESSION_SCOPE and not is_writable(store) else store
+        )
 
-    async def holding(self, memory_id: str) -> tuple[RecordStore, Record]:
+    async def find_live_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives; after a promotion that a crash cut short, the broader one."""
-        store, record = await self.finding(memory_id)
+        store, record = await self.find_memory(memory_id)
         if record.deleted_at is not None:
-            raise _forgotten(record)
+            raise _build_forgotten(record)
         return store, record
 
-    async def finding(self, memory_id: str) -> tuple[RecordStore, Record]:
+    async def find_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Forgotten ones too; what was merged into another is that other one."""
-        wanted = full_id(memory_id)
-        for _ in range(MOST_MERGES):
-            found = await self._having(wanted)
+        wanted = add_prefix(memory_id)
+        for _ in range(MAX_MERGES):
+            found = await self._search_stores(wanted)
             if found is None:
                 break
             into = found[1].facets.get(MERGED_INTO)
             if into is None or found[1].deleted_at is None:
                 return found
             wanted = into
-        raise no_memory(memory_id)
+        raise build_not_found(memory_id)
 
     async def commit(self, store: RecordStore, plan: Plan[T]) -> T:
         return await self.writer.commit(store, plan)
 
-    async def _having(self, memory_id: str) -> tuple[RecordStore, Record] | None:
+    async def _search_stores(self, memory_id: str) -> tuple[RecordStore, Record] | None:
         found = [
             (store, record)
-            for store in (await self.user(), await self.project())
+            for store in (await self.open_user(), await self.open_project())
             for record in await store.get([memory_id], include_deleted=True)
-            if record.kind == MEMORY and self._reaches(record)
+            if record.kind == MEMORY and self._is_visible(record)
         ]
         live = (pair for pair in found if pair[1].deleted_at is None)
         return next(live, found[0] if found else None)
 
-    def _reaches(self, record: Record) -> bool:
+    def _is_visible(self, record: Record) -> bool:
         return record.scope != SESSION_SCOPE or self._session in (None, record.session)
 
 
-async def still_there(store: RecordStore, memory_id: str) -> Record:
+async def read_live_memory(store: RecordStore, memory_id: str) -> Record:
     """The memory as it is now, for a plan that is made again."""
     found = await store.get([memory_id])
     if not found:
-        raise no_memory(memory_id)
+        raise build_not_found(memory_id)
     return found[0]
 
 
-def no_memory(memory_id: str) -> NotFound:
+def build_not_found(memory_id: str) -> NotFound:
     return NotFound(
         MEMORY,
         memory_id,
@@ -122,7 +139,7 @@ def no_memory(memory_id: str) -> NotFound:
     )
 
 
-def _forgotten(record: Record) -> NotFound:
+def _build_forgotten(record: Record) -> NotFound:
     return NotFound(
         MEMORY,
         record.id,
@@ -132,18 +149,18 @@ def _forgotten(record: Record) -> NotFound:
 
 
 NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
-CLOSING = "session_end"  # what the log calls it
-MOST_SUMMED_UP = 500  # memories, the newest: there is a second for it
-MOST_SESSIONS = 1_000  # whose use is remembered; more clients at once have one process nowhere
+CLOSING_TOOL = "session_end"  # what the log calls it
+MAX_SUMMARIZED_MEMORIES = 500  # memories, the newest: there is a second for it
+MAX_SESSIONS = 1_000  # whose use is remembered; more clients at once have one process nowhere
 
 
-def session_of(call: Call, given: str | None, options: Options) -> str | None:
+def get_session_id(call: ToolCall, given: str | None, options: MemoryOptions) -> str | None:
     """None on a connection that keeps none."""
-    return conversation_of(call.session, given, options.session_id)
+    return choose_conversation(call.session, given, options.session_id)
 
 
-def required_session(call: Call, given: str | None, options: Options) -> str:
-    session = session_of(call, given, options)
+def require_session_id(call: ToolCall, given: str | None, options: MemoryOptions) -> str:
+    session = get_session_id(call, given, options)
     if session is None:
         raise InvalidInput(
             "This connection keeps no session: pass `session_id`.", argument="session_id"
@@ -151,8 +168,8 @@ def required_session(call: Call, given: str | None, options: Options) -> str:
     return session
 
 
-async def started_at(
-    call: Call, stores: Sequence[RecordStore], session: str, options: Options
+async def read_start_time(
+    call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions
 ) -> int:
     """When the session began: its record is made with the first memory, and may be from a day
     before, where a later process goes on with it."""
@@ -161,7 +178,7 @@ async def started_at(
     return min([call.session.started_at or options.started_at, *made])
 
 
-async def session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
+async def build_session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
     """What makes the session's record where it is missing."""
     found = await store.get([session], include_deleted=True)
     if not found:
@@ -187,9 +204,11 @@ async def session_steps(store: RecordStore, session: str, client: str, at: int) 
     return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
 
 
-async def stored_by(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
+async def read_session_memories(
+    stores: Sequence[RecordStore], session: str, limit: int
+) -> list[Record]:
     """What the session has stored, newest first in each place, up to a limit in all."""
-    where = Where(kinds=(MEMORY,), sessions=(session,))
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
     found: list[Record] = []
     for store in stores:
         if len(found) < limit:
@@ -198,14 +217,16 @@ async def stored_by(stores: Sequence[RecordStore], session: str, limit: int) -> 
 
 
 async def close_session(
-    store: RecordStore, session: str, at: int, use: "Use | None" = None
+    store: RecordStore, session: str, at: int, use: "SessionUse | None" = None
 ) -> bool:
     """Writes what the session came to; says whether there was anything to write.
 
     Whoever comes second finds it written, unless something was stored since.
     """
     found = [record for record in await store.get([session]) if record.kind == SESSION]
-    stored = await stored_by((store,), session, MOST_SUMMED_UP) if found else []
+    stored = (
+        await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
+    )
     if not found or found[0].facets.get("ended_at", 0) > max(
         (r.created_at for r in stored), default=0
     ):
@@ -214,17 +235,17 @@ async def close_session(
     stated = [record for record in stored if not record.facets.get(AUTOMATIC)]
     counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
     values = {
-        "text": await asyncio.to_thread(session_summary, stated),
+        "text": await asyncio.to_thread(format_session_summary, stated),
         "facets": {**found[0].facets, **counted, "ended_at": at},
     }
     try:
-        await commit(store, Batch((Update(session, values, found[0].version),), at, CLOSING))
+        await commit(store, Batch((Update(session, values, found[0].version),), at, CLOSING_TOOL))
     except Conflict:
         return False  # the other process of this session has written it
     return True
 
 
-class Use(Value, frozen=False):
+class SessionUse(Value, frozen=False):
     """What a session did while this process served it.
 
     `stored` is None until it was counted; what other processes store for the session since then
@@ -237,16 +258,16 @@ class Use(Value, frozen=False):
     stores: set[RecordStore] = field(default_factory=set[RecordStore])
 
 
-class Uses:
+class SessionUses:
     """How each session is used; it is no knowledge, so it lives as long as the process."""
 
     def __init__(self) -> None:
         # Two who call their sessions the same know nothing of each other.
-        self._by_session: OrderedDict[tuple[Account | None, str], Use] = OrderedDict()
+        self._by_session: OrderedDict[tuple[Account | None, str], SessionUse] = OrderedDict()
 
-    def recalled(self, session: str | None, ids: Sequence[str]) -> None:
+    def count_recall(self, session: str | None, ids: Sequence[str]) -> None:
         if session is not None:
-            use = self.of(session)
+            use = self.get_use(session)
             use.queries += 1
             use.served.update(ids)
 
@@ -255,15 +276,15 @@ class Uses:
         for (account, session), use in list(self._by_session.items()):
             for store in list(use.stores):
                 try:
-                    with acting_as(account):
+                    with act_as(account):
                         await close_session(store, session, at, use)
                 except EverkeptError:
                     continue  # an archived project, a full disk: the others get theirs
 
-    def of(self, session: str) -> Use:
-        key = acting(), session
-        use = self._by_session.setdefault(key, Use())
+    def get_use(self, session: str) -> SessionUse:
+        key = get_acting_account(), session
+        use = self._by_session.setdefault(key, SessionUse())
         self._by_session.move_to_end(key)
-        if len(self._by_session) > MOST_SESSIONS:
+        if len(self._by_session) > MAX_SESSIONS:
             self._by_session.popitem(last=False)
         return use

@@ -3,16 +3,21 @@
 from typing import Annotated
 
 from everkept.core.answers import SectionSearch
-from everkept.core.ports import AccessBook, Indexing, Library, ProjectChoice
+from everkept.core.ports import AccessCounter, Library, ProjectChoice, VectorIndexer
 from everkept.core.records import SESSION_SCOPE
-from everkept.core.secrets import Masking
-from everkept.core.sessions import Call, signed
+from everkept.core.secrets import Masker
+from everkept.core.sessions import ToolCall, format_signature
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
-from everkept.families.memories.context import HEADINGS, Section, context_block, gather
-from everkept.families.memories.lifecycle import Promotion
-from everkept.families.memories.memories import Memories
-from everkept.families.memories.memory_documents import MemoryStatus, memory_status
+from everkept.families.memories.context import (
+    HEADINGS,
+    ContextSection,
+    build_context_block,
+    gather_candidates,
+)
+from everkept.families.memories.lifecycle import MemoryPromotion
+from everkept.families.memories.memories import MemoryWriter
+from everkept.families.memories.memory_documents import MemoryStatus, read_memory_status
 from everkept.families.memories.memory_record import Amendment, NewMemory
 from everkept.families.memories.model import (
     DEFAULT_IMPORTANCE,
@@ -24,21 +29,21 @@ from everkept.families.memories.model import (
     ForgottenMemory,
     Importance,
     InProject,
-    KnowledgeGraph,
     MemoryContext,
+    MemoryGraph,
     MemoryId,
+    MemoryOptions,
+    MemorySource,
     MemoryType,
     OccurredAt,
-    Options,
     Pinned,
-    Promotable,
     PromotedMemory,
+    PromotionTarget,
     Reason,
     RecalledMemories,
     RelatedEntities,
     Scope,
     SessionId,
-    Source,
     StoredMemory,
     Strategy,
     Tag,
@@ -48,12 +53,23 @@ from everkept.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
-from everkept.families.memories.recall import Recall, Route, Wanted, Way, walk
-from everkept.families.memories.reflection import Reflected, reflect
-from everkept.families.memories.stores import Stores, Uses, required_session, session_of
-from everkept.graph.entities import NAME_LIMIT
+from everkept.families.memories.recall import (
+    GraphRoute,
+    MemoryRecall,
+    RecallRequest,
+    WalkDirection,
+    walk_graph,
+)
+from everkept.families.memories.reflection import ReflectionResult, reflect_session
+from everkept.families.memories.stores import (
+    MemoryStores,
+    SessionUses,
+    get_session_id,
+    require_session_id,
+)
+from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import JSON, Field
-from everkept.tools.tool import Effect, Family, tool
+from everkept.tools.tool import Effect, ToolFamily, tool
 
 QUERY_LIMIT = 10_000  # characters
 
@@ -72,17 +88,17 @@ ManyTypes = Annotated[
 ManyScopes = Annotated[list[Scope], Field("Default all.", one_or_more=True, max_items=10)]
 
 
-class MemoryTools(Family):
+class MemoryTools(ToolFamily):
     """What an assistant remembers, from one remark to a lasting preference."""
 
     def __init__(
         self,
         choice: ProjectChoice,
         library: Library,
-        indexing: Indexing,
-        accesses: AccessBook,
+        indexing: VectorIndexer,
+        accesses: AccessCounter,
         clock: Clock,
-        options: Options,
+        options: MemoryOptions,
         bank: SectionSearch | None = None,
     ) -> None:
         self._bank = bank
@@ -92,31 +108,31 @@ class MemoryTools(Family):
         self._accesses = accesses
         self._clock = clock
         self._options = options
-        self.uses = Uses()
+        self.uses = SessionUses()
 
     @tool(Effect.REPEATABLE)
     async def store_memory(
         self,
-        call: Call,
+        call: ToolCall,
         content: Content,
         memory_type: Type,
         scope: Annotated[Scope, Field("How far it reaches; user: all projects.")],
         importance: Importance = DEFAULT_IMPORTANCE,
         tags: Tags | None = None,
-        source: Annotated[Source, Field("Where it comes from.")] | None = None,
+        source: Annotated[MemorySource, Field("Where it comes from.")] | None = None,
         related_entities: RelatedEntities | None = None,
         session_id: SessionId | None = None,
         author: Author | None = None,
         occurred_at: OccurredAt | None = None,
         pinned: Pinned | None = None,
         supersedes: Annotated[
-            str, Field("Id of what it replaces.", max_length=NAME_LIMIT, blank=False)
+            str, Field("Id of what it replaces.", max_length=MAX_NAME_CHARACTERS, blank=False)
         ]
         | None = None,
         project: InProject | None = None,
     ) -> StoredMemory:
         """Store a memory: a decision, preference, fact or procedure worth keeping."""
-        find_session = required_session if scope == SESSION_SCOPE else session_of
+        find_session = require_session_id if scope == SESSION_SCOPE else get_session_id
         wanted = NewMemory(
             content=content,
             type=memory_type,
@@ -124,19 +140,19 @@ class MemoryTools(Family):
             importance=importance,
             session=find_session(call, session_id, self._options),
             tags=tags or (),
-            source=source or Source(),
+            source=source or MemorySource(),
             entities=related_entities or (),
-            author=signed(author or "") or None,
+            author=format_signature(author or "") or None,
             occurred_at=occurred_at,
             pinned=bool(pinned),
             supersedes=supersedes,
         )
-        return await self._memories(call, project, session_id).store(wanted)
+        return await self._build_writer(call, project, session_id).store(wanted)
 
     @tool()
     async def recall_memories(
         self,
-        call: Call,
+        call: ToolCall,
         query: Annotated[str, Field("What to look for.", max_length=QUERY_LIMIT)],
         scope: ManyScopes | None = None,
         memory_type: ManyTypes | None = None,
@@ -153,9 +169,9 @@ class MemoryTools(Family):
         project: InProject | None = None,
     ) -> RecalledMemories:
         """Find memories by meaning and words, best first. Call it before work on a topic."""
-        find_session = required_session if scope == [SESSION_SCOPE] else session_of
+        find_session = require_session_id if scope == [SESSION_SCOPE] else get_session_id
         session = find_session(call, session_id, self._options)
-        wanted = Wanted(
+        wanted = RecallRequest(
             query=query,
             session=session,
             scopes=scope or (),
@@ -170,29 +186,33 @@ class MemoryTools(Family):
             explain=bool(explain),
             include_bank=bool(include_bank),
         )
-        answer = await self._recall(call, project).recall(wanted)
-        self.uses.recalled(session, [memory.id for memory in answer.memories])
+        answer = await self._build_recall(call, project).recall(wanted)
+        self.uses.count_recall(session, [memory.id for memory in answer.memories])
         return answer
 
     @tool()
     async def search_knowledge_graph(
         self,
-        call: Call,
+        call: ToolCall,
         entity: Annotated[
             str,
-            Field("Name; none for an overview.", aliases=("query",), max_length=NAME_LIMIT * 2),
+            Field(
+                "Name; none for an overview.",
+                aliases=("query",),
+                max_length=MAX_NAME_CHARACTERS * 2,
+            ),
         ]
         | None = None,
-        relationship_type: Annotated[str, Field("Only such edges.", max_length=NAME_LIMIT)]
+        relationship_type: Annotated[str, Field("Only such edges.", max_length=MAX_NAME_CHARACTERS)]
         | None = None,
-        direction: Annotated[Way, Field("Of edges.")] = "both",
+        direction: Annotated[WalkDirection, Field("Of edges.")] = "both",
         depth: Annotated[int, Field("Hops.", ge=1, le=3)] = 1,
         include_memories: Annotated[bool, Field("Add linked memories.")] = True,
         limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
         project: InProject | None = None,
-    ) -> KnowledgeGraph:
+    ) -> MemoryGraph:
         """Walk from an entity to those related to it, with the memories about them."""
-        route = Route(
+        route = GraphRoute(
             entity=(entity or "").strip() or None,
             relationship_type=relationship_type,
             direction=direction,
@@ -200,24 +220,24 @@ class MemoryTools(Family):
             include_memories=include_memories,
             limit=limit,
         )
-        session = session_of(call, None, self._options)
-        return await walk(self._stores(call, project), self._accesses, route, session)
+        session = get_session_id(call, None, self._options)
+        return await walk_graph(self._build_stores(call, project), self._accesses, route, session)
 
     @tool(Effect.DESTROYS)
     async def forget_memory(
         self,
-        call: Call,
+        call: ToolCall,
         memory_id: MemoryId,
         reason: Reason | None = None,
         project: InProject | None = None,
     ) -> ForgottenMemory:
         """Forget a memory; recall leaves it out."""
-        return await self._memories(call, project).forget(memory_id, reason)
+        return await self._build_writer(call, project).forget(memory_id, reason)
 
     @tool(Effect.REPEATABLE)
     async def update_memory(
         self,
-        call: Call,
+        call: ToolCall,
         memory_id: MemoryId,
         content: Content | None = None,
         importance: Importance | None = None,
@@ -236,23 +256,23 @@ class MemoryTools(Family):
             entities=related_entities,
             pinned=pinned,
         )
-        return await self._memories(call, project).update(memory_id, amendment)
+        return await self._build_writer(call, project).update(memory_id, amendment)
 
     @tool(Effect.REPEATABLE)
     async def reflect_and_consolidate(
         self,
-        call: Call,
+        call: ToolCall,
         session_id: SessionId | None = None,
         strategy: Annotated[ReflectStrategy, Field("Topics, recurring themes, or both.")] = "full",
         dry_run: Annotated[bool, Field("Only report.")] = False,
         project: InProject | None = None,
-    ) -> Reflected:
+    ) -> ReflectionResult:
         """Sum up a session's memories by topic and find recurring themes."""
-        stores = self._stores(call, project)
-        places = (await stores.project(), await stores.user())
-        reflected = await reflect(
+        stores = self._build_stores(call, project)
+        places = (await stores.open_project(), await stores.open_user())
+        reflected = await reflect_session(
             places,
-            required_session(call, session_id, self._options),
+            require_session_id(call, session_id, self._options),
             strategy=strategy,
             dry_run=dry_run,
             indexing=self._indexing,
@@ -266,16 +286,18 @@ class MemoryTools(Family):
         return reflected
 
     @tool()
-    async def get_memory_status(self, call: Call, project: InProject | None = None) -> MemoryStatus:
+    async def get_memory_status(
+        self, call: ToolCall, project: InProject | None = None
+    ) -> MemoryStatus:
         """Show counts, storage and the current session."""
-        session = session_of(call, None, self._options)
-        stores = self._stores(call, project)
-        return await memory_status(stores, self._indexing, self._options, session)
+        session = get_session_id(call, None, self._options)
+        stores = self._build_stores(call, project)
+        return await read_memory_status(stores, self._indexing, self._options, session)
 
     @tool()
     async def get_memory_context(
         self,
-        call: Call,
+        call: ToolCall,
         task_description: Annotated[str, Field("The work at hand.", max_length=QUERY_LIMIT)]
         | None = None,
         files_in_context: Annotated[
@@ -283,24 +305,25 @@ class MemoryTools(Family):
         ]
         | None = None,
         max_tokens: Annotated[int, Field("Budget.", ge=100, le=8_000)] = 2_000,
-        sections: Annotated[list[Section], Field("Default all.", max_items=10)] | None = None,
+        sections: Annotated[list[ContextSection], Field("Default all.", max_items=10)]
+        | None = None,
         project: InProject | None = None,
     ) -> MemoryContext:
         """Get what is known for a task as one Markdown block."""
-        session = session_of(call, None, self._options)
-        recall = self._recall(call, project)
-        found = await gather(
-            lambda query, scopes, types, importance, limit: recall.records(
-                Wanted(query, session, scopes, types, limit=limit, min_importance=importance)
+        session = get_session_id(call, None, self._options)
+        recall = self._build_recall(call, project)
+        found = await gather_candidates(
+            lambda query, scopes, types, importance, limit: recall.find_records(
+                RecallRequest(query, session, scopes, types, limit=limit, min_importance=importance)
             ),
-            lambda where, limit: recall.newest(where, session, limit),
+            lambda where, limit: recall.find_newest(where, session, limit),
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),
         )
-        block = context_block(found, max_tokens, self._clock())
-        await recall.note(block.used)
-        self.uses.recalled(session, [record.id for record in block.used])
+        block = build_context_block(found, max_tokens, self._clock())
+        await recall.count_access(block.used)
+        self.uses.count_recall(session, [record.id for record in block.used])
         return MemoryContext(
             block.text,
             len(block.used),
@@ -312,22 +335,22 @@ class MemoryTools(Family):
     @tool(Effect.WRITES)
     async def promote_memory(
         self,
-        call: Call,
+        call: ToolCall,
         memory_id: MemoryId,
-        target_scope: Annotated[Promotable, Field("Broader than it has.")],
+        target_scope: Annotated[PromotionTarget, Field("Broader than it has.")],
         reason: Reason | None = None,
         project: InProject | None = None,
     ) -> PromotedMemory:
         """Give a memory a broader scope."""
-        masking = Masking(enabled=self._options.mask_secrets)
-        stores = self._stores(call, project)
-        promotion = Promotion(stores, self._indexing, self._accesses, masking)
+        masking = Masker(enabled=self._options.mask_secrets)
+        stores = self._build_stores(call, project)
+        promotion = MemoryPromotion(stores, self._indexing, self._accesses, masking)
         return await promotion.promote(memory_id, target_scope, reason)
 
     @tool(Effect.REPEATABLE)
     async def tag_memory(
         self,
-        call: Call,
+        call: ToolCall,
         memory_id: MemoryId,
         add: Annotated[list[Tag], Field("Tags.", aliases=("tags",), max_items=100)] | None = None,
         remove: Annotated[list[Tag], Field("Tags.", max_items=100)] | None = None,
@@ -335,18 +358,22 @@ class MemoryTools(Family):
     ) -> TaggedMemory:
         """Add and remove tags."""
         change = TagChange(add, remove)
-        return await self._memories(call, project).tag(memory_id, change)
+        return await self._build_writer(call, project).tag(memory_id, change)
 
-    def _memories(self, call: Call, project: str | None, session: str | None = None) -> Memories:
-        stores = self._stores(call, project, session)
-        return Memories(stores, self._indexing, self._options, self.uses)
+    def _build_writer(
+        self, call: ToolCall, project: str | None, session: str | None = None
+    ) -> MemoryWriter:
+        stores = self._build_stores(call, project, session)
+        return MemoryWriter(stores, self._indexing, self._options, self.uses)
 
-    def _recall(self, call: Call, project: str | None) -> Recall:
-        stores = self._stores(call, project)
-        return Recall(stores, self._indexing, self._accesses, self._options, self._bank)
+    def _build_recall(self, call: ToolCall, project: str | None) -> MemoryRecall:
+        stores = self._build_stores(call, project)
+        return MemoryRecall(stores, self._indexing, self._accesses, self._options, self._bank)
 
-    def _stores(self, call: Call, project: str | None, session: str | None = None) -> Stores:
+    def _build_stores(
+        self, call: ToolCall, project: str | None, session: str | None = None
+    ) -> MemoryStores:
         # A person at the command line is no session, whatever the environment says of one.
         talks = call.session.is_conversation
-        reaching = session_of(call, session, self._options) if talks else None
-        return Stores(self._choice, self._library, call, project, self._clock, reaching)
+        reaching = get_session_id(call, session, self._options) if talks else None
+        return MemoryStores(self._choice, self._library, call, project, self._clock, reaching)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from everkept.families.bank.graph.events import (
     MARKER_LINE,
     MarkerMismatch,
-    read_log,
-    written,
+    encode_events,
+    parse_log,
 )
-from everkept.families.bank.graph.model import GraphState, difference, replayed
+from everkept.families.bank.graph.model import GraphState, compute_difference, replay_events
 from graph_mirror import MARKER, as_lines, entity_deleted, observed, related, replay, upserted
 from records import DAY_ONE
 
@@ -40,16 +40,16 @@ SAMPLE = """\
 
 
 def test_every_event_of_the_public_format_is_written_as_it_was_read() -> None:
-    log = read_log(SAMPLE.encode())
+    log = parse_log(SAMPLE.encode())
     assert (log.lines, log.skipped, log.beginning) == (7, 0, b"")
     lines = [json.loads(line) for line in SAMPLE.splitlines()]
-    assert [json.loads(line) for line in written(log.events).splitlines()] == lines[1:-1]
-    assert replayed(log.events).stats() == lines[-1]["stats"]
+    assert [json.loads(line) for line in encode_events(log.events).splitlines()] == lines[1:-1]
+    assert replay_events(log.events).compute_stats() == lines[-1]["stats"]
 
 
 def test_a_log_may_have_other_line_ends_and_a_mark_of_its_encoding() -> None:
     data = b"\xef\xbb\xbf" + SAMPLE.replace("\n", "\r\n").encode()
-    assert read_log(data).events == read_log(SAMPLE.encode()).events
+    assert parse_log(data).events == parse_log(SAMPLE.encode()).events
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_log_may_have_other_line_ends_and_a_mark_of_its_encoding() -> None:
 def test_another_first_line_is_an_error(first: str) -> None:
     data = (first + "\n").encode("latin-1") + as_lines(upserted("Ada", DAY_ONE))
     with pytest.raises(MarkerMismatch) as raised:
-        read_log(data)
+        parse_log(data)
     assert raised.value.code == "MARKER_MISMATCH"
 
 
 @pytest.mark.parametrize("size", range(len(MARKER_LINE)))
 def test_a_part_of_the_first_line_lacks_the_rest(size: int) -> None:
-    log = read_log(MARKER_LINE[:size])
+    log = parse_log(MARKER_LINE[:size])
     assert MARKER_LINE[:size] + log.beginning == MARKER_LINE
 
 
@@ -104,20 +104,20 @@ RELATION = related("Ada", "knows", "Ada", DAY_ONE)
     ],
 )
 def test_what_could_not_be_kept_is_skipped(event: dict[str, Any]) -> None:
-    log = read_log(as_lines(MARKER, event, upserted("Bob", DAY_ONE)))
+    log = parse_log(as_lines(MARKER, event, upserted("Bob", DAY_ONE)))
     assert (log.skipped, len(log.events)) == (1, 1)
 
 
 def test_a_source_of_an_unknown_kind_is_kept_as_its_word() -> None:
     event = changed(OBSERVATION, "observation", source={"kind": "oracle"})
-    [entity, put] = read_log(as_lines(MARKER, ENTITY, event)).events
-    [observation] = replayed([entity, put]).observations.values()
+    [entity, put] = parse_log(as_lines(MARKER, ENTITY, event)).events
+    [observation] = replay_events([entity, put]).observations.values()
     assert observation.source == {"kind": "manual", "ref": "oracle"}
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_behind_the_first_line_are_an_error(data: bytes) -> None:
-    log = read_log(MARKER_LINE + data + b"\n" + as_lines(ENTITY))
+    log = parse_log(MARKER_LINE + data + b"\n" + as_lines(ENTITY))
     assert len(log.events) >= 1
 
 
@@ -134,8 +134,8 @@ def test_what_is_written_is_read_as_the_same_graph(graph: dict[str, list[str]]) 
     events = [upserted(name, DAY_ONE) for name in graph]
     events += [observed(name, text, DAY_ONE) for name, some in graph.items() for text in some]
     events += [entity_deleted(name, DAY_ONE) for name in list(graph)[:1]]
-    state = replayed(read_log(as_lines(MARKER, *events)).events)
-    data = MARKER_LINE + written(difference(GraphState(), state, lambda _: DAY_ONE))
-    again = replayed(read_log(data).events)
+    state = replay_events(parse_log(as_lines(MARKER, *events)).events)
+    data = MARKER_LINE + encode_events(compute_difference(GraphState(), state, lambda _: DAY_ONE))
+    again = replay_events(parse_log(data).events)
     assert (again.entities, again.observations) == (state.entities, state.observations)
     assert len(replay(data)[1]) == len({(o.entity_id, o.text) for o in state.observations.values()})

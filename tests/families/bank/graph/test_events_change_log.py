@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.families.bank.graph.events import FAR, moved
+from everkept.families.bank.graph.events import MAX_FOLLOWED_CHANGES, read_events_since
 from graph_mirror import CountedRecords, CountingStore, Mirroring, mirrored, upserted
 
 
@@ -19,7 +19,7 @@ async def follow_one_of_many(here: Mirroring) -> None:
     here.append(*(upserted(f"entity {number}", at) for number in range(10_000)))
     await here.meet()
     store = CountingStore(await here.store())
-    project = await here.banking.records.project_id(here.bank)
+    project = await here.banking.records.find_project_id(here.bank)
     here.restart(records=CountedRecords(project, store))
     await here.follow()
     await here.observe("entity 5000", "is in the middle")
@@ -32,7 +32,7 @@ async def follow_one_of_many(here: Mirroring) -> None:
     [(_, written)] = here.files.calls("append")
     assert here.path.stat().st_size == size + written
     assert written < 500
-    assert store.asked["changes"] == 1
+    assert store.asked["read_changes"] == 1
     assert store.asked.total() <= 6
     assert store.rows <= 5
 
@@ -41,9 +41,9 @@ async def test_a_long_way_is_made_up_for_by_a_comparison(tmp_path: Path) -> None
     async with mirrored(tmp_path) as here:
         await here.upsert("Ada")
         await here.follow()
-        for number in range(FAR):
+        for number in range(MAX_FOLLOWED_CHANGES):
             await here.upsert("Ada", number=number)
-        assert await moved(await here.store(), 0) is None
+        assert await read_events_since(await here.store(), 0) is None
         before = len(here.lines)
         await here.follow()
         assert len(here.lines) == before + 1

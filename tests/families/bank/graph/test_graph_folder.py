@@ -1,7 +1,7 @@
 """The files below `graph/`: what is kept of them, and what must not be."""
 
 from everkept.core.records import Ref
-from everkept.families.bank.graph.graph_folder import noted_banks
+from everkept.families.bank.graph.graph_folder import read_mirrored_banks
 from graph_mirror import Mirroring, entity_deleted, observed, upserted
 
 SECRET = "Secret Street"
@@ -102,12 +102,12 @@ async def test_what_is_rewritten_for_good_leaves_every_file(here: Mirroring) -> 
 
 async def test_each_bank_with_a_log_is_known_with_its_project(here: Mirroring) -> None:
     library = here.banking.library
-    assert await noted_banks(library) == {}
+    assert await read_mirrored_banks(library) == {}
     here.append(
         upserted("Ada", here.clock()),
         observed("Ada", "likes tea", here.clock()),
         entity_deleted("Ada", here.clock()),
     )
     await here.meet()
-    project = await here.banking.records.project_id(here.bank)
-    assert await noted_banks(library) == {here.bank.address: project}
+    project = await here.banking.records.find_project_id(here.bank)
+    assert await read_mirrored_banks(library) == {here.bank.address: project}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everkept.families.bank.graph.graph_folder import summary, view
+from everkept.families.bank.graph.graph_folder import render_view, summarize_graph
 from everkept.families.bank.graph.model import GraphState
 from graph_mirror import Mirroring, upserted
 
@@ -30,7 +30,7 @@ async def test_values_are_json_and_names_break_no_line(here: Mirroring) -> None:
     text = here.banking.get(VIEW)
     assert "### kind_of thing\n\n- **a\\|b \\`c\\`**\n" in text
     assert '  - x\\*: {"b": [1, null, true]}\n  - tag: \\<b>\n' in text
-    assert "a|b `c` (kind_of thing)" in (await here.mirror.summary(here.bank) or "")
+    assert "a|b `c` (kind_of thing)" in (await here.mirror.read_summary(here.bank) or "")
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ async def test_the_view_is_written_only_where_the_graph_changed(here: Mirroring)
 
 
 async def test_the_summary_names_what_is_recent_and_what_is_connected(here: Mirroring) -> None:
-    assert await here.mirror.summary(here.bank) is None
+    assert await here.mirror.read_summary(here.bank) is None
     await here.relate("Ada", "knows", "Bob")
     await here.relate("Ada", "knows", "Cleo")
     await here.observe("Bob", "likes tea")
-    text = await here.mirror.summary(here.bank)
+    text = await here.mirror.read_summary(here.bank)
     assert text is not None
     lines = text.splitlines()
     assert lines[0] == "3 entities, 1 observations, 2 relations."
@@ -85,7 +85,7 @@ async def test_the_summary_names_what_is_recent_and_what_is_connected(here: Mirr
     assert lines[2].startswith("- Most connected: Ada (thing) 2, ")
     await here.delete("Ada")
     assert "2 entities, 1 observations, 0 relations." in (
-        await here.mirror.summary(here.bank) or ""
+        await here.mirror.read_summary(here.bank) or ""
     )
 
 
@@ -93,13 +93,15 @@ async def test_the_first_summary_tells_what_a_log_brought(here: Mirroring) -> No
     here.append(upserted("Ada", here.clock()))
     before = here.path.read_bytes()
     here.restart(read_only=True)
-    assert await here.mirror.summary(here.bank) is None
+    assert await here.mirror.read_summary(here.bank) is None
     here.restart()
-    assert "Ada (thing)" in (await here.mirror.summary(here.bank) or "")
+    assert "Ada (thing)" in (await here.mirror.read_summary(here.bank) or "")
     assert (await here.stored())[0].keys() == {("Ada", "thing")}
     assert here.path.read_bytes() == before
 
 
 def test_an_empty_graph_has_a_view_and_no_summary() -> None:
-    assert summary(GraphState()) is None
-    assert view(GraphState(), "shop", 0).startswith("# Knowledge Graph\n\n- **Store:** shop\n")
+    assert summarize_graph(GraphState()) is None
+    assert render_view(GraphState(), "shop", 0).startswith(
+        "# Knowledge Graph\n\n- **Store:** shop\n"
+    )

@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.times import iso
-from everkept.families.bank.graph.model import entity_id
+from everkept.core.times import format_iso
+from everkept.families.bank.graph.model import compute_entity_id
 from everkept.graph.lookup import ensure_entities
 from examples import examples
 from graph_mirror import (
@@ -24,7 +24,7 @@ from graph_mirror import (
 
 
 async def set_to(here: Mirroring, log: bytes) -> None:
-    state = here.mirror.state_of(log)
+    state = here.mirror.parse_state(log)
     await here.mirror.set_state(here.bank, state, here.banking.call("restore_backup"))
 
 
@@ -42,10 +42,10 @@ async def test_a_graph_is_set_to_a_state_in_one_change_that_can_be_undone(
     await here.relate("Ada", "likes", "Cleo")
     await here.follow()
     later = await here.stored()
-    revision = await (await here.store()).revision()
+    revision = await (await here.store()).get_revision()
     await set_to(here, backup)
     assert await here.stored() == here.told() == replay(backup)
-    assert await (await here.store()).revision() == revision + 1
+    assert await (await here.store()).get_revision() == revision + 1
     await here.undo()
     await here.follow()
     assert await here.stored() == here.told() == later
@@ -116,7 +116,7 @@ async def test_ids_that_were_computed_otherwise_become_ours(here: Mirroring) -> 
     strange = upserted("Ada", at)
     strange["entity"]["id"] = "ent_strange"
     note = observed("Ada", "likes tea", at)
-    note["observation"] |= {"entityId": "ent_strange", "timestamp": iso(at)[:19] + "+00:00"}
+    note["observation"] |= {"entityId": "ent_strange", "timestamp": format_iso(at)[:19] + "+00:00"}
     here.append(strange, note)
     await here.meet()
     assert here.told() == await here.stored()
@@ -143,7 +143,7 @@ async def test_entities_of_unknown_type_can_be_described_later(here: Mirroring) 
     await here.commit(*steps)
     await here.follow()
     assert list(here.told()[0]) == [("Ada", "person")]
-    assert entity_id("Ada", "unknown") in str(here.lines[-1])
+    assert compute_entity_id("Ada", "unknown") in str(here.lines[-1])
 
 
 async def test_a_clock_that_is_behind_loses_no_edit_and_no_delete(

@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from everkept.core.times import iso
+from everkept.core.times import format_iso
 from everkept.families.bank.graph.model import (
-    entity_id,
-    observation_id,
-    observation_public_id,
-    public_id,
+    compute_entity_id,
+    compute_observation_id,
+    get_observation_id,
+    get_public_id,
 )
-from everkept.families.bank.graph.queries import Lookup
+from everkept.families.bank.graph.queries import EntityLookup
 from graph_mirror import Mirroring, entity_deleted, observed, related, upserted
 
 SECRET = "Login: password: correcthorse99 is the demo account"
 
 
 def note(at: int, text: str, key: str, owner: str, when: str = "") -> dict[str, Any]:
-    observation = {"id": key, "entityId": owner, "text": text, "timestamp": when or iso(at)}
-    return {"type": "observation_add", "observation": observation, "ts": iso(at)}
+    observation = {"id": key, "entityId": owner, "text": text, "timestamp": when or format_iso(at)}
+    return {"type": "observation_add", "observation": observation, "ts": format_iso(at)}
 
 
 def foreign(at: int, name: str, key: str, **attrs: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def test_the_same_text_at_two_times_stays_two_observations_of_the_log(
     told = [upserted("Ada", early), observed("Ada", "tea", early), observed("Ada", "tea", late)]
     await unchanged(here, *told)
     [record] = await here.observations()
-    assert record.at == early
+    assert record.effective_at == early
     await here.upsert("Bob")
     await here.follow()
     assert len(here.lines) == 5
@@ -75,20 +75,20 @@ async def test_the_same_text_at_two_times_stays_two_observations_of_the_log(
 
 async def test_times_may_be_written_in_other_ways(here: Mirroring) -> None:
     at = here.clock()
-    owner = entity_id("Ada", "thing")
+    owner = compute_entity_id("Ada", "thing")
     events = [upserted("Ada", at)]
     events += [
-        note(at, f"at {when}", observation_id(owner, f"at {when}", when), owner, when)
+        note(at, f"at {when}", compute_observation_id(owner, f"at {when}", when), owner, when)
         for when in ("2026-03-02T13:00:00Z", "2026-03-02", "2026-03-02T15:00:00+02:00")
     ]
     await unchanged(here, *events)
     ada = await here.entity("Ada")
     assert ada is not None
-    shown = {observation_public_id(record, ada) for record in await here.observations()}
+    shown = {get_observation_id(record, ada) for record in await here.observations()}
     assert shown == {event["observation"]["id"] for event in events[1:]}
-    lookup, store = Lookup(here.banking.records), await here.store()
+    lookup, store = EntityLookup(here.banking.records), await here.store()
     for event in events[1:]:
-        [(found, _)] = await lookup.observations(here.bank, store, event["observation"]["id"])
+        [(found, _)] = await lookup.find_observations(here.bank, store, event["observation"]["id"])
         assert found.text == event["observation"]["text"]
 
 
@@ -106,14 +106,16 @@ async def test_ids_that_were_made_otherwise_are_kept_found_and_used(here: Mirror
                 "fromId": "e1",
                 "toId": "e2",
                 "relationType": "knows",
-                "createdAt": iso(at),
+                "createdAt": format_iso(at),
             }
         },
     )
-    found = await Lookup(here.banking.records).entities(here.bank, await here.store(), ["e1"])
+    found = await EntityLookup(here.banking.records).find_entities(
+        here.bank, await here.store(), ["e1"]
+    )
     ada = found["e1"]
     assert ada is not None
-    assert public_id(ada) == "e1"
+    assert get_public_id(ada) == "e1"
     before = len(here.lines)
     await here.observe("Ada", "likes milk")
     await here.follow()
@@ -133,7 +135,7 @@ async def test_a_delete_of_an_id_that_was_made_otherwise_counts(here: Mirroring)
     at = here.clock()
     await unchanged(here, foreign(at, "Ada", "e1"), note(at, "tea", "o1", "e1"))
     ids = {"entityId": "e1", "observationId": "o1"}
-    here.append({"type": "observation_delete", **ids, "ts": iso(here.clock())})
+    here.append({"type": "observation_delete", **ids, "ts": format_iso(here.clock())})
     await here.meet()
     assert await here.texts() == set()
     here.append({**entity_deleted("Ada", here.clock()), "entityId": "e1"})
@@ -173,7 +175,7 @@ async def test_an_entity_that_stands_under_two_ids_goes_under_both(here: Mirrori
 async def test_an_id_that_means_something_else_here_is_not_taken_over(here: Mirroring) -> None:
     await here.upsert("Ada")
     await here.follow()
-    here.append(foreign(here.clock(), "Bob", entity_id("Ada", "thing")))
+    here.append(foreign(here.clock(), "Bob", compute_entity_id("Ada", "thing")))
     await here.meet()
     await here.follow()
     assert here.told() == await here.stored()
@@ -188,7 +190,7 @@ async def test_a_graph_is_set_to_a_log_with_other_ids(here: Mirroring) -> None:
     await here.upsert("Bob")
     await here.follow()
     call = here.banking.call("restore_backup")
-    await here.mirror.set_state(here.bank, here.mirror.state_of(backup), call)
+    await here.mirror.set_state(here.bank, here.mirror.parse_state(backup), call)
     assert here.told() == await here.stored()
     assert here.told()[1] == {(("Ada", "thing"), "tea")}
 

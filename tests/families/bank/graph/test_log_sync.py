@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from everkept.core.records import Batch, Insert, Where
+from everkept.core.records import Batch, Insert, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
-from everkept.families.bank.graph.events import Moved, Own, events_of, mark_of
-from everkept.graph.entities import ENTITY, new_entity
+from everkept.families.bank.graph.events import EventsSince, OwnChange, build_events, compute_mark
+from everkept.graph.entities import ENTITY, build_entity
 from examples import examples
 from graph_mirror import (
     LOG,
@@ -54,7 +54,7 @@ async def test_a_correction_of_the_log_waits_for_a_change(here: Mirroring) -> No
     assert (await here.stored())[0].keys() == {("Ada", "thing")}
     for _ in range(2):
         here.restart()
-        assert await here.mirror.keep_up(here.bank) is False
+        assert await here.mirror.sync(here.bank) is False
     here.files.done.clear()
     await here.meet()
     assert here.files.done == [("info", 0)]
@@ -83,7 +83,7 @@ async def test_changes_that_others_wrote_over_are_told_all_the_same(here: Mirror
     before = here.path.read_bytes()
     await here.meet()
     assert here.path.read_bytes() == before
-    assert await here.mirror.keep_up(here.bank) is True
+    assert await here.mirror.sync(here.bank) is True
     assert here.told() == await here.stored()
     assert here.told()[0].keys() == {("Ada", "thing"), ("Bob", "thing"), ("Cleo", "thing")}
 
@@ -123,24 +123,27 @@ async def test_the_past_of_what_was_purged_goes_though_others_wrote_over_it(
 async def test_what_a_call_did_is_not_told_again_where_somebody_told_it(here: Mirroring) -> None:
     await here.upsert("Ada")
     await here.follow()
-    after = here.mirror.followed(here.bank)
+    after = here.mirror.get_appended_seq(here.bank)
     assert after is not None
     at = here.clock()
-    bob = new_entity("Bob", "thing", "thing", at)
+    bob = build_entity("Bob", "thing", "thing", at)
     change = await (await here.store()).commit(Batch((Insert(bob),), at, "test"))
-    own = Own(Moved(events_of([(None, bob)], [], [], at), change.seq, mark_of(change)), after)
+    own = OwnChange(
+        EventsSince(build_events([(None, bob)], [], [], at), change.seq, compute_mark(change)),
+        after,
+    )
     for _ in range(2):
-        assert await here.mirror.follow(here.bank, None, own) == []
+        assert await here.mirror.append_changes(here.bank, None, own) == []
     await here.upsert("Cleo")
     await here.follow()
-    assert await here.mirror.follow(here.bank, None, own) == []
+    assert await here.mirror.append_changes(here.bank, None, own) == []
     assert [line["entity"]["name"] for line in here.lines[1:]] == ["Ada", "Bob", "Cleo"]
 
 
 async def test_a_project_that_is_made_anew_takes_the_log_in_again(here: Mirroring) -> None:
     await here.upsert("Ada")
     await here.follow()
-    [project] = await here.banking.library.projects()
+    [project] = await here.banking.library.list_projects()
     await here.banking.library.delete(project.name)
     assert await here.meet() == []
     assert (await here.stored())[0].keys() == {("Ada", "thing")}
@@ -152,7 +155,9 @@ async def test_a_cursor_of_another_project_does_not_hide_the_log(here: Mirroring
     other = CountedRecords("another", MemoryStore())
     here.restart(records=other)
     assert await here.meet() == []
-    assert [record.name for record in await other.store.scan(Where(kinds=(ENTITY,)))] == ["Ada"]
+    assert [record.name for record in await other.store.scan(RecordFilter(kinds=(ENTITY,)))] == [
+        "Ada"
+    ]
 
 
 @pytest.mark.parametrize("written", [0, 2, 5])
@@ -200,7 +205,7 @@ async def test_another_first_line_is_told_with_the_ways_out(here: Mirroring) -> 
     await here.upsert("Ada")
     here.path.parent.mkdir()
     here.path.write_text('{"type": "something_else"}\n', encoding="utf-8")
-    [warning] = await here.mirror.meet(here.bank)
+    [warning] = await here.mirror.merge_log(here.bank)
     for part in ("left as it is", "safe in the store", "Move the file away", "first line"):
         assert part in warning.message
     here.path.rename(here.path.with_name("moved.jsonl"))
@@ -390,7 +395,7 @@ class LogAndRecords(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self._run(self.here.mirror.keep_up(self.here.bank))
+        self._run(self.here.mirror.sync(self.here.bank))
 
     @rule()
     def meet(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from everkept.core.ports import Library
 from everkept.errors import MarkerMismatch, ReadOnly
-from everkept.families.bank.graph.model import entity_id
+from everkept.families.bank.graph.model import compute_entity_id
 from graph_mirror import (
     MARKER,
     Crash,
@@ -267,7 +267,7 @@ async def test_bad_lines_are_skipped_and_counted(here: Mirroring) -> None:
     with here.path.open("ab") as file:
         file.write(b"<<<<<<< HEAD\n" + json.dumps(upserted("Bob", here.clock())).encode())
         file.write(b"\n=======\n[1]\n>>>>>>> theirs\n" + b'{"type": "entity_upsert", "ent')
-    [warning] = await here.mirror.meet(here.bank)
+    [warning] = await here.mirror.merge_log(here.bank)
     assert warning.code == "graph_lines_skipped"
     assert warning.message.startswith("6 lines")
     assert (await here.stored())[0].keys() == {("Ada", "thing"), ("Bob", "thing")}
@@ -336,7 +336,7 @@ async def test_a_mirror_that_may_not_write_only_says_what_it_did_not_take_in(
         assert await here.meet() == ["graph_file_not_taken_in"]
     assert await here.follow() == []
     await here.mirror.refresh_view(here.bank)
-    assert await here.banking.records.project_id(here.bank) is None
+    assert await here.banking.records.find_project_id(here.bank) is None
     assert [path.name for path in here.path.parent.iterdir()] == ["graph.jsonl"]
     with pytest.raises(ReadOnly):
         await here.mirror.rebuild(here.bank)
@@ -349,7 +349,7 @@ async def test_a_log_that_was_taken_in_elsewhere_or_only_touched_is_no_warning(
     writer = here.mirror
     here.restart(read_only=True)
     assert await here.meet() == ["graph_file_not_taken_in"]
-    await writer.meet(here.bank)
+    await writer.merge_log(here.bank)
     assert await here.meet() == []
     os.utime(here.path, ns=(0, 0))
     assert await here.meet() == []
@@ -435,7 +435,7 @@ async def test_entities_that_differ_in_spelling_alone_are_one_in_the_log(here: M
     await here.amend(await here.upsert("ADA", "person"), type="thing", variant="=ADA")
     await here.follow()
     upserts = [line for line in here.lines if line["type"] == "entity_upsert"]
-    assert [line["entity"]["id"] for line in upserts] == [entity_id("Ada", "thing")]
+    assert [line["entity"]["id"] for line in upserts] == [compute_entity_id("Ada", "thing")]
     await here.delete("Ada")
     await here.follow()
     assert here.told() == ({("ADA", "thing"): {}}, set(), set())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everkept.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
-from everkept.families.bank.graph.mirror import MirrorExtras, MirrorTools
+from everkept.families.bank.graph.mirror import MirrorMaintenanceTools, MirrorTools
 from graph_mirror import (
     LOG,
     Mirroring,
@@ -30,7 +30,7 @@ async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
         yield machine
 
 
-KINDS = (MirrorTools, MirrorExtras)
+KINDS = (MirrorTools, MirrorMaintenanceTools)
 
 
 def put_team_log(here: Mirroring) -> None:

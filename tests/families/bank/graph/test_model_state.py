@@ -3,8 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.bank.graph.events import MARKER_LINE, read_log, written
-from everkept.families.bank.graph.model import Event, difference, heard, replayed
+from everkept.families.bank.graph.events import MARKER_LINE, encode_events, parse_log
+from everkept.families.bank.graph.model import (
+    Event,
+    collect_latest,
+    compute_difference,
+    replay_events,
+)
 from graph_mirror import (
     MARKER,
     as_lines,
@@ -21,7 +26,7 @@ SECOND = 1_000_000
 
 
 def events(*lines: dict[str, object]) -> list[Event]:
-    return read_log(as_lines(MARKER, *lines)).events
+    return parse_log(as_lines(MARKER, *lines)).events
 
 
 @st.composite
@@ -47,8 +52,8 @@ def histories(draw: st.DrawFn) -> list[Event]:
 
 @given(histories())
 def test_a_log_leaves_what_the_public_server_makes_of_it(history: list[Event]) -> None:
-    state = replayed(history)
-    entities, observations, relations = replay(MARKER_LINE + written(history))
+    state = replay_events(history)
+    entities, observations, relations = replay(MARKER_LINE + encode_events(history))
     assert {(e.name, e.type): e.attrs for e in state.entities.values()} == entities
     assert len({(o.entity_id, o.text) for o in state.observations.values()}) == len(observations)
     assert len(state.relations) == len(relations)
@@ -58,15 +63,17 @@ def test_a_log_leaves_what_the_public_server_makes_of_it(history: list[Event]) -
 def test_the_difference_of_two_graphs_leads_from_one_to_the_other(
     one: list[Event], other: list[Event]
 ) -> None:
-    then, now = replayed(one), replayed(other)
-    steps = difference(then, now)
-    assert replay(MARKER_LINE + written([*one, *steps])) == replay(MARKER_LINE + written(other))
-    assert difference(now, now) == []
+    then, now = replay_events(one), replay_events(other)
+    steps = compute_difference(then, now)
+    assert replay(MARKER_LINE + encode_events([*one, *steps])) == replay(
+        MARKER_LINE + encode_events(other)
+    )
+    assert compute_difference(now, now) == []
 
 
 @given(histories())
 def test_a_log_in_the_order_of_its_times_is_heard_as_it_is_replayed(history: list[Event]) -> None:
-    state, word = replayed(history), heard(history)
+    state, word = replay_events(history), collect_latest(history)
     assert word.entities.keys() == state.entities.keys()
     assert word.observations.keys() == state.observations.keys()
     assert word.relations.keys() == state.relations.keys()
@@ -81,12 +88,12 @@ def test_the_order_of_lines_does_not_change_what_is_heard(
         return  # at one moment the order is all that there is
     shuffled = list(history)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert heard(shuffled).entities == heard(history).entities
-    assert heard(shuffled).observations == heard(history).observations
+    assert collect_latest(shuffled).entities == collect_latest(history).entities
+    assert collect_latest(shuffled).observations == collect_latest(history).observations
 
 
 def test_what_came_after_a_delete_keeps_its_entity_alive() -> None:
-    word = heard(
+    word = collect_latest(
         events(
             upserted("Ada", T),
             observed("Ada", "likes tea", T),

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from bank_graph import Graphing
-from everkept.core.records import Where
+from everkept.core.records import RecordFilter
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.graph import queries
 from everkept.graph.entities import ENTITY
@@ -185,7 +185,7 @@ async def test_one_unknown_node_fails_the_whole_call_and_all_are_named(graph: Gr
 async def test_more_neighbours_than_fit_are_left_out_with_a_warning(
     graph: Graphing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "NODE_LIMIT", 3)
+    monkeypatch.setattr(queries, "MAX_NODES", 3)
     for name in ("one", "two", "three", "four"):
         await graph.entity(name)
         await graph.link("one", "knows", name)
@@ -198,7 +198,7 @@ async def test_more_neighbours_than_fit_are_left_out_with_a_warning(
 async def test_links_of_other_families_are_no_relations(graph: Graphing) -> None:
     await graph.entity("Shop", "service")
     store = await graph.store()
-    (shop,) = await store.scan(Where(kinds=(ENTITY,)))
+    (shop,) = await store.scan(RecordFilter(kinds=(ENTITY,)))
     await store.commit(batch(memory("thought"), link("thought", "about", shop.id)))
     opened = await graph("open_nodes", nodes=["Shop"], depth=2)
     assert [e["name"] for e in opened["entities"]] == ["Shop"]

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from bank_graph import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from everkept.core.ports import Library
-from everkept.core.records import Delete, Insert, Record, Restore, Step, Update, Where
-from everkept.core.times import iso
+from everkept.core.records import Delete, Insert, Record, RecordFilter, Restore, Step, Update
+from everkept.core.times import format_iso
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound
 from everkept.families.bank.graph import queries
-from everkept.families.bank.graph.model import entity_id, observation_id
-from everkept.families.bank.graph.queries import Directory
+from everkept.families.bank.graph.model import compute_entity_id, compute_observation_id
+from everkept.families.bank.graph.queries import EntityDirectory
 from memory_bank import HomeRecords
 from records import batch, entity, note, record_ref
 
@@ -38,12 +38,12 @@ def counted(graph: Graphing) -> CountingRecords:
 
 
 def public(number: int) -> str:
-    return entity_id(f"e{number}", "thing")
+    return compute_entity_id(f"e{number}", "thing")
 
 
 async def observed(graph: Graphing, number: int) -> str:
     (record,) = await (await graph.store()).get([f"note {number}"])
-    return observation_id(public(number), record.text, iso(record.at))
+    return compute_observation_id(public(number), record.text, format_iso(record.effective_at))
 
 
 async def opened(graph: Graphing, name: str) -> str:
@@ -60,9 +60,9 @@ async def test_all_entities_are_read_once_and_then_only_what_changed(
     assert counted.rows["scan"] == 1  # its observation
     await graph.entity("e new", "thing")
     counted.begin()
-    assert await opened(graph, entity_id("e new", "thing")) == "e new"
+    assert await opened(graph, compute_entity_id("e new", "thing")) == "e new"
     assert counted.rows["scan"] == 1
-    assert counted.rows["changes"] == 1
+    assert counted.rows["read_changes"] == 1
 
 
 async def test_names_need_no_directory(graph: Graphing, counted: CountingRecords) -> None:
@@ -71,7 +71,7 @@ async def test_names_need_no_directory(graph: Graphing, counted: CountingRecords
     await graph.link("e7", "knows", "e8")
     await graph("delete_entity", entity="e9")
     assert counted.rows["scan"] < 10
-    assert counted.calls["revision"] == 0
+    assert counted.calls["get_revision"] == 0
 
 
 async def test_observations_are_read_once_and_then_only_what_changed(
@@ -83,7 +83,7 @@ async def test_observations_are_read_once_and_then_only_what_changed(
     counted.begin()
     await graph("delete_observation", observationId=added)
     assert counted.rows["scan"] == 1
-    assert counted.rows["changes"] == 2
+    assert counted.rows["read_changes"] == 2
     assert counted.rows["get"] <= 2
 
 
@@ -114,7 +114,7 @@ async def test_a_new_type_gives_an_entity_and_its_observations_new_ids(graph: Gr
         await opened(graph, public(7))
     with pytest.raises(NotFound):
         await graph("delete_observation", observationId=old)
-    renamed = entity_id("e7", "service")
+    renamed = compute_entity_id("e7", "service")
     assert await opened(graph, renamed) == "e7"
     (told,) = (await graph("open_nodes", nodes=[renamed]))["observations"]
     await graph("delete_observation", observationId=told["id"])
@@ -133,7 +133,7 @@ async def test_what_is_purged_or_rewritten_for_good_is_noticed(graph: Graphing) 
             {**values, "name": "x8", "name_key": "x8"} if "name" in values else values
         ),
     )
-    assert await opened(graph, entity_id("x8", "thing")) == "x8"
+    assert await opened(graph, compute_entity_id("x8", "thing")) == "x8"
     with pytest.raises(NotFound):
         await opened(graph, public(8))
     assert await graph.names("e7") == [f"e{n}" for n in range(70, 80)]
@@ -142,14 +142,14 @@ async def test_what_is_purged_or_rewritten_for_good_is_noticed(graph: Graphing) 
 async def test_a_long_log_is_not_followed_step_by_step(
     graph: Graphing, counted: CountingRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "FAR", 3)
-    monkeypatch.setattr(queries, "PAGE", 100)
+    monkeypatch.setattr(queries, "MAX_FOLLOWED_CHANGES", 3)
+    monkeypatch.setattr(queries, "PAGE_RECORDS", 100)
     assert await opened(graph, public(7)) == "e7"
     for number in range(5):
         await graph.entity(f"later {number}", "thing")
     counted.begin()
-    assert await opened(graph, entity_id("later 4", "thing")) == "later 4"
-    assert counted.calls["changes"] == 0
+    assert await opened(graph, compute_entity_id("later 4", "thing")) == "later 4"
+    assert counted.calls["read_changes"] == 0
     assert counted.rows["scan"] == MANY + 5
     assert await opened(graph, public(MANY - 1)) == f"e{MANY - 1}"
 
@@ -167,7 +167,7 @@ async def test_a_search_sees_what_another_has_changed_since(graph: Graphing) -> 
 async def test_directories_of_projects_used_long_ago_are_let_go(
     graph: Graphing, counted: CountingRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "KEPT", 1)
+    monkeypatch.setattr(queries, "MAX_DIRECTORIES", 1)
     assert await opened(graph, public(7)) == "e7"
     elsewhere = graph.banking.home.parent / "other" / "memory-bank"
     elsewhere.mkdir(parents=True)
@@ -184,7 +184,7 @@ async def test_a_directory_that_followed_knows_what_one_built_anew_does(
     history: list[tuple[str, int]],
 ) -> None:
     store = MemoryStore()
-    followed = Directory()
+    followed = EntityDirectory()
     for move, number in history:
         if move == "l":
             await followed.catch_up(store, observations=number > 1)
@@ -193,18 +193,18 @@ async def test_a_directory_that_followed_knows_what_one_built_anew_does(
         else:
             steps = await _steps(store, move, number)
             await store.commit(batch(*steps))
-    fresh = Directory()
+    fresh = EntityDirectory()
     for directory in (followed, fresh):
         await directory.catch_up(store, observations=True)
     assert followed.cards == fresh.cards
-    for record in await store.scan(Where(deleted=None)):
+    for record in await store.scan(RecordFilter(deleted=None)):
         assert _public_ids(followed, fresh, record)
 
 
 async def _steps(store: MemoryStore, move: str, number: int) -> list[Step]:
     """Those of a move that fit the state: insert, observe, update, delete or restore."""
     name, told = f"e{number}", f"note {number}"
-    there = {record.id: record for record in await store.scan(Where(deleted=None))}
+    there = {record.id: record for record in await store.scan(RecordFilter(deleted=None))}
     record, observation = there.get(name), there.get(told)
     is_live = record is not None and record.deleted_at is None
     if move == "i" and record is None:
@@ -221,16 +221,19 @@ async def _steps(store: MemoryStore, move: str, number: int) -> list[Step]:
     return []
 
 
-def _public_ids(followed: Directory, fresh: Directory, record: Record) -> bool:
+def _public_ids(followed: EntityDirectory, fresh: EntityDirectory, record: Record) -> bool:
     """Whether both find the record, or both do not, by every id it may have or have had."""
     assert followed.observations is not None
     assert fresh.observations is not None
-    owners = [entity_id(record.parent or record.id, kind) for kind in ("thing", "person")]
-    told = [observation_id(owner, record.text, iso(record.at)) for owner in owners]
+    owners = [compute_entity_id(record.parent or record.id, kind) for kind in ("thing", "person")]
+    told = [
+        compute_observation_id(owner, record.text, format_iso(record.effective_at))
+        for owner in owners
+    ]
     return all(
-        set(followed.entities.records(owner)) == set(fresh.entities.records(owner))
+        set(followed.entities.get_records(owner)) == set(fresh.entities.get_records(owner))
         for owner in owners
     ) and all(
-        followed.observations.records(public) == fresh.observations.records(public)
+        followed.observations.get_records(public) == fresh.observations.get_records(public)
         for public in told
     )

@@ -4,7 +4,7 @@ import pytest
 
 from bank_graph import Graphing
 from everkept.errors import AmbiguousName, BankNotFound, InvalidInput, NotFound
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 
 SHOP = "ent_dCaO4uichTpa"
 ORDERS = "ent_C38QptuQfgbA"
@@ -52,9 +52,9 @@ async def test_an_upsert_replaces_the_attributes_and_none_drops_them(graph: Grap
 async def test_an_upsert_that_changes_nothing_leaves_no_change(graph: Graphing) -> None:
     await graph.entity("Shop API", "service", port=8443)
     store = await graph.store()
-    before = await store.revision()
+    before = await store.get_revision()
     await graph.entity("Shop API", "service", port=8443)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_one_name_with_another_type_is_another_entity(graph: Graphing) -> None:
@@ -243,10 +243,10 @@ async def test_wrong_arguments_are_refused_and_change_nothing(
 ) -> None:
     await graph.entity("Shop API", "service")
     store = await graph.store()
-    before = await store.revision()
+    before = await store.get_revision()
     with pytest.raises(InvalidInput):
         await graph(tool, **arguments)
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 ANY_CALL: dict[str, dict[str, Any]] = {
@@ -291,7 +291,7 @@ async def test_the_mirror_is_met_by_every_call_and_follows_every_write(graph: Gr
 
 
 async def test_what_the_mirror_warns_of_is_in_every_answer(graph: Graphing) -> None:
-    graph.mirror.says = [Warned("bad_line", "Line 3 was skipped.")]
+    graph.mirror.says = [ToolWarning("bad_line", "Line 3 was skipped.")]
     for tool in ("upsert_entity", "search", "open_nodes"):
         answer = await graph(tool, **ANY_CALL[tool])
         assert answer["warnings"] == [{"code": "bad_line", "message": "Line 3 was skipped."}]

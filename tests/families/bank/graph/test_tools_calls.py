@@ -7,12 +7,12 @@ import pytest
 
 from bank_graph import CountingRecords, Graphing, graph_in, offer
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import Batch, Insert, Where
+from everkept.core.records import Batch, Insert, RecordFilter
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import Own
-from everkept.families.bank.graph.mirror import Mirror
-from everkept.graph.entities import ENTITY, new_entity
-from everkept.tools.tool import Warned
+from everkept.families.bank.graph.events import OwnChange
+from everkept.families.bank.graph.mirror import GraphMirror
+from everkept.graph.entities import ENTITY, build_entity
+from everkept.tools.tool import ToolWarning
 from everkept.values import replace
 
 LOG = "graph/graph.jsonl"
@@ -65,7 +65,7 @@ async def graph(library: Library, tmp_path: Path) -> AsyncGenerator[Graphing, No
     """A graph with its mirror."""
     async with graph_in(tmp_path, library=library) as made:
         bank = made.banking
-        mirror = Mirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
+        mirror = GraphMirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
         offer(bank, bank.records, mirror)
         yield made
 
@@ -131,7 +131,7 @@ async def test_what_is_wrong_with_the_file_is_said_once(graph: Graphing) -> None
 async def test_new_things_are_told_without_reading_them_again(graph: Graphing) -> None:
     records = CountingRecords(graph.banking.records)
     bank = graph.banking
-    offer(bank, records, Mirror(records, bank.library, bank.clock, mask=True, read_only=False))
+    offer(bank, records, GraphMirror(records, bank.library, bank.clock, mask=True, read_only=False))
     await graph.entity("Shop API", "service")
     records.begin()
     await graph.entity("Orders DB", "database")
@@ -148,23 +148,27 @@ async def test_new_things_are_told_without_reading_them_again(graph: Graphing) -
     ]
 
 
-class Reading(Mirror):
+class Reading(GraphMirror):
     """Takes nobody's word for what changed."""
 
-    async def follow(
-        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
-    ) -> list[Warned]:
-        return await super().follow(bank, store)
+    async def append_changes(
+        self, bank: Bank, store: RecordStore | None = None, own: OwnChange | None = None
+    ) -> list[ToolWarning]:
+        return await super().append_changes(bank, store)
 
 
-async def _tell(graph: Graphing, kind: type[Mirror]) -> str:
+async def _tell(graph: Graphing, kind: type[GraphMirror]) -> str:
     bank = graph.banking
     mirror = kind(bank.records, bank.library, bank.clock, mask=True, read_only=False)
     offer(bank, bank.records, mirror)
     await graph.entity("Ada", "person")
     await graph.entity("Ada", "person", role="cook")
     await graph.entity("Bob", "person", role="chef")
-    [bob] = [r for r in await (await graph.store()).scan(Where(kinds=(ENTITY,))) if r.name == "Bob"]
+    [bob] = [
+        r
+        for r in await (await graph.store()).scan(RecordFilter(kinds=(ENTITY,)))
+        if r.name == "Bob"
+    ]
     # As another family may have it: one more of the same name and type.
     twin = replace(bob, id="twin", name="BOB", variant="=BOB", created_at=bank.clock())
     await (await graph.store()).commit(Batch((Insert(twin),), bank.clock(), "test"))
@@ -182,7 +186,7 @@ async def test_what_a_call_did_is_told_in_the_words_that_reading_it_would_give(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
-    for kind in (Mirror, Reading):
+    for kind in (GraphMirror, Reading):
         async with graph_in(tmp_path / kind.__name__) as graph:
             told.append(await _tell(graph, kind))
     assert told[0] == told[1]
@@ -192,7 +196,7 @@ async def test_what_a_call_did_is_told_in_the_words_that_reading_it_would_give(
 async def test_what_others_committed_before_a_call_is_told_with_it(graph: Graphing) -> None:
     await graph.entity("Ada", "person")
     at = graph.banking.clock()
-    bob = new_entity("Bob", "person", "person", at)
+    bob = build_entity("Bob", "person", "person", at)
     await (await graph.store()).commit(Batch((Insert(bob),), at, "test"))
     await graph.entity("Cleo", "person")
     assert [event["entity"]["name"] for event in events(graph)[1:]] == ["Ada", "Bob", "Cleo"]

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from bank_graph import CountingRecords, Graphing, SilentMirror, graph_in, offer
-from everkept.core.commits import touching
-from everkept.core.records import Link, Record, Where
-from everkept.core.text import digest
+from everkept.core.commits import collect_touched
+from everkept.core.records import Record, RecordFilter, RecordLink
+from everkept.core.text import compute_digest
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import AmbiguousName
 from everkept.graph.entities import ENTITY, OBSERVATION
@@ -17,10 +17,10 @@ SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
 async def kept(graph: Graphing, kind: str = ENTITY) -> list[Record]:
-    return await (await graph.store()).scan(Where(kinds=(kind,)))
+    return await (await graph.store()).scan(RecordFilter(kinds=(kind,)))
 
 
-async def put(graph: Graphing, *items: Record | Link) -> None:
+async def put(graph: Graphing, *items: Record | RecordLink) -> None:
     await (await graph.store()).commit(batch(*items))
 
 
@@ -113,7 +113,7 @@ async def test_a_text_that_another_family_has_stored_is_not_doubled(graph: Graph
         id="theirs",
         kind=OBSERVATION,
         text="Is open",
-        name_key=digest("Is open"),
+        name_key=compute_digest("Is open"),
         parent=owner.id,
         created_at=1,
         updated_at=1,
@@ -188,6 +188,6 @@ async def test_one_entity_has_one_id_whichever_way_its_letters_are_composed(
 
 
 async def test_an_edit_records_what_it_touched(graph: Graphing) -> None:
-    with touching() as noted:
+    with collect_touched() as noted:
         await graph("upsert_entity", name="Cart", entityType="class", attrs={})
     assert list(noted.ids) == [record.id for record in await kept(graph)]

@@ -56,17 +56,17 @@ async def test_a_second_pointer_replaces_the_first_and_its_heading(graph: Graphi
 async def test_the_same_pointer_again_changes_nothing(graph: Graphing) -> None:
     await graph("add_doc_pointer", entityNameOrId="Shop", docPath="progress.md")
     store = await graph.store()
-    before = await store.revision()
+    before = await store.get_revision()
     again = await graph("add_doc_pointer", entityNameOrId="Shop", docPath="progress.md")
     assert again["actions"] == ["The pointer was there already"]
-    assert await store.revision() == before
+    assert await store.get_revision() == before
 
 
 async def test_a_pointer_and_its_observation_are_one_change(graph: Graphing) -> None:
     store = await graph.store()
-    before = await store.revision()
+    before = await store.get_revision()
     await graph("add_doc_pointer", entityNameOrId="Shop", docPath="progress.md", heading="A")
-    assert await store.revision() == before + 1
+    assert await store.get_revision() == before + 1
 
 
 async def test_a_file_that_is_yet_to_be_written_is_a_warning(graph: Graphing) -> None:

@@ -9,6 +9,6 @@ from everkept.core.ports import Library, RecordStore
 
 @pytest.fixture
 async def store(library: Library) -> AsyncIterator[RecordStore]:
-    store = await library.history()
+    store = await library.open_history_store()
     yield store
-    assert await store.check() == []
+    assert await store.find_faults() == []

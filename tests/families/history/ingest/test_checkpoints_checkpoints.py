@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
-from everkept.core.paths import Exclusion
-from everkept.core.transcripts import Rewound, Snippet, Turn
+from everkept.core.paths import FolderExclusion
+from everkept.core.transcripts import RewindEvent, Snippet, Turn
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.ingest.checkpoints import Checkpoint
@@ -35,7 +35,7 @@ def files(seed: int) -> list[Written]:
         ]
         found.append(Written(f"f{number}", [*lines], portion=chance.randrange(1, 5)))
     found[1].lines[:0] = [turn(line.key, line.text, session="s1") for line in _said(found[0])]
-    found[2].add(Rewound("s2", "2-4"), turn("700", session="s2"))
+    found[2].add(RewindEvent("s2", "2-4"), turn("700", session="s2"))
     found[3].lines.insert(7, turn("900", MARKER, session="s3"))
     return found
 
@@ -46,14 +46,14 @@ def _said(file: Written) -> list[Turn]:
 
 async def wanted(transcripts: list[Written]) -> dict[str, object]:
     store = MemoryStore()
-    await importer(store).take_in(transcripts)
+    await importer(store).import_transcripts(transcripts)
     return await contents(store)
 
 
 async def found_in(folder: Path) -> dict[str, object]:
     library = SqliteLibrary(folder)
-    store = await library.history()
-    assert await store.check() == []
+    store = await library.open_history_store()
+    assert await store.find_faults() == []
     found = await contents(store)
     await library.close()
     return found
@@ -92,12 +92,12 @@ async def test_two_processes_that_import_at_once_end_like_one(tmp_path: Path) ->
 
 def test_what_was_left_out_tells_whether_all_must_be_read_again() -> None:
     written = Written("a")
-    everything = Checkpoint.of(written, None)
-    assert everything.covers(None, Exclusion([]))
-    assert everything.covers(5, Exclusion(["/p"]))
+    everything = Checkpoint.from_record(written, None)
+    assert everything.covers(None, FolderExclusion([]))
+    assert everything.covers(5, FolderExclusion(["/p"]))
     partial = Checkpoint("id", None, since=5, excluded=("/p",))
-    assert partial.covers(5, Exclusion(["/q", "/p"]))
-    assert partial.covers(9, Exclusion(["/p"]))
-    assert not partial.covers(4, Exclusion(["/p"]))
-    assert not partial.covers(None, Exclusion(["/p"]))
-    assert not partial.covers(5, Exclusion(["/q"]))
+    assert partial.covers(5, FolderExclusion(["/q", "/p"]))
+    assert partial.covers(9, FolderExclusion(["/p"]))
+    assert not partial.covers(4, FolderExclusion(["/p"]))
+    assert not partial.covers(None, FolderExclusion(["/p"]))
+    assert not partial.covers(5, FolderExclusion(["/q"]))

@@ -2,11 +2,16 @@
 
 import pytest
 
-from everkept.core.records import Batch, Change, Where
+from everkept.core.records import Batch, Change, RecordFilter
 from everkept.engines.memory.store import MemoryStore
-from everkept.families.history.ingest.checkpoints import close, gate_of, reopen, unfinished
-from everkept.families.history.ingest.removal import forget
-from everkept.families.history.model import FORGET, conversation_id
+from everkept.families.history.ingest.checkpoints import (
+    close_gate,
+    list_unfinished_folders,
+    read_gate,
+    reopen_gate,
+)
+from everkept.families.history.ingest.removal import forget_conversations
+from everkept.families.history.model import FORGET_TOOL, build_conversation_id
 from memory_transcripts import SOURCE, Written, importer, texts, turn
 from records import DAY_ONE
 
@@ -29,11 +34,13 @@ class Disturbed(MemoryStore):
         return self.excluded
 
     async def commit(self, batch: Batch) -> Change:
-        if batch.tool != FORGET:
+        if batch.tool != FORGET_TOOL:
             self.left -= 1
             if self.left == 0:
                 self.excluded = list(self.projects)
-                await forget(self, clock, projects=self.projects, conversations=self.conversations)
+                await forget_conversations(
+                    self, clock, projects=self.projects, conversations=self.conversations
+                )
         return await super().commit(batch)
 
 
@@ -50,22 +57,22 @@ def written() -> list[Written]:
 async def test_a_project_that_is_forgotten_meanwhile_does_not_come_back(at: int) -> None:
     store = Disturbed(at)
     store.projects = ["/p"]
-    await importer(store).take_in(written(), excluded=store.patterns)
+    await importer(store).import_transcripts(written(), excluded=store.patterns)
     assert store.left <= 0
-    assert "hush" not in str(await store.scan(Where(deleted=None)))
+    assert "hush" not in str(await store.scan(RecordFilter(deleted=None)))
     assert await texts(store, "b") == ["20", "21", "22", "23"]
     assert await texts(store, "d") == ["41"]
-    await importer(store).take_in(written(), excluded=store.patterns)
-    assert "hush" not in str(await store.scan(Where(deleted=None)))
+    await importer(store).import_transcripts(written(), excluded=store.patterns)
+    assert "hush" not in str(await store.scan(RecordFilter(deleted=None)))
 
 
 @pytest.mark.parametrize("at", range(2, 8))
 async def test_a_conversation_that_is_forgotten_meanwhile_does_not_come_back(at: int) -> None:
     store = Disturbed(at)
-    store.conversations = [conversation_id(SOURCE, "a")]
+    store.conversations = [build_conversation_id(SOURCE, "a")]
     fork = Written("e", [turn(f"1{n}", "hush", session="e", project="/r") for n in range(4)])
     fork.add(turn("51", session="e", project="/r"))
-    await importer(store).take_in([written()[0], fork, *written()[1:2]])
+    await importer(store).import_transcripts([written()[0], fork, *written()[1:2]])
     assert store.left <= 0
     assert await texts(store, "a") == []
     assert await texts(store, "e") == ["51"]
@@ -81,18 +88,18 @@ async def test_what_is_excluded_meanwhile_is_left_out_from_then_on(at: int) -> N
         asked += 1
         return ["/q"] if asked > at else []
 
-    await importer(store).take_in(written(), excluded=patterns)
+    await importer(store).import_transcripts(written(), excluded=patterns)
     assert len(await texts(store, "b")) < 4 or at > 4
     assert asked > 8
 
 
 async def test_the_gate_remembers_what_is_being_forgotten() -> None:
     store = MemoryStore()
-    before = await gate_of(store, clock)
-    await close(store, clock, ["/p", "/q"])
-    await close(store, clock, ["/q", "/r"])
-    await reopen(store, clock, ["/p"])
-    after = await gate_of(store, clock)
-    assert unfinished(before) == []
-    assert unfinished(after) == ["/q", "/r"]
+    before = await read_gate(store, clock)
+    await close_gate(store, clock, ["/p", "/q"])
+    await close_gate(store, clock, ["/q", "/r"])
+    await reopen_gate(store, clock, ["/p"])
+    after = await read_gate(store, clock)
+    assert list_unfinished_folders(before) == []
+    assert list_unfinished_folders(after) == ["/q", "/r"]
     assert after.version == before.version + 3

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Change, Record
-from everkept.core.transcripts import Rewound, Snippet, Titled, Turn, has_marker
+from everkept.core.transcripts import RewindEvent, Snippet, TitleEvent, Turn, has_marker
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
@@ -76,7 +76,7 @@ class Imports(RuleBasedStateMachine):
         self.add_file("s0", portion=2)
 
     def run(self) -> None:
-        self.loop.run(importer(self.store).take_in(self.files))
+        self.loop.run(importer(self.store).import_transcripts(self.files))
 
     def add_file(self, session: str, portion: int, *lines: Turn) -> Written:
         file = Written(f"file {len(self.files)}", [*lines], portion=portion)
@@ -144,13 +144,13 @@ class Imports(RuleBasedStateMachine):
         file = self.file(number)
         turns = said_in(file)
         if turns:
-            file.add(Rewound(session_of(file), turns[-1 - back % len(turns)].key))
+            file.add(RewindEvent(session_of(file), turns[-1 - back % len(turns)].key))
 
     @rule(number=st.integers(0, 9))
     def what_was_taken_back_is_said_again(self, number: int) -> None:
         file = self.file(number)
         last = file.lines[-1]
-        if isinstance(last, Rewound) and all_timed(file):
+        if isinstance(last, RewindEvent) and all_timed(file):
             self.clock += 1
             # In other words: a copy of what was said before would pass for more of it.
             text = f"again\n{TEXTS[self.clock % len(TEXTS)]}"
@@ -158,7 +158,7 @@ class Imports(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 9), title=st.sampled_from(["one", "two"]))
     def a_title_is_given(self, number: int, title: str) -> None:
-        self.file(number).add(Titled(session_of(self.file(number)), title))
+        self.file(number).add(TitleEvent(session_of(self.file(number)), title))
 
     @rule(number=st.integers(0, 9), line=st.integers(0, 20))
     def a_line_is_rewritten(self, number: int, line: int) -> None:
@@ -239,7 +239,7 @@ class Imports(RuleBasedStateMachine):
     @rule()
     def two_import_at_once(self) -> None:
         async def both() -> None:
-            taking = (importer(self.store).take_in(self.files) for _ in range(2))
+            taking = (importer(self.store).import_transcripts(self.files) for _ in range(2))
             await asyncio.gather(*taking)
 
         self.loop.run(both())
@@ -271,7 +271,7 @@ def said_in(file: Written) -> list[Turn]:
     for line in file.lines:
         if isinstance(line, Turn):
             turns.append(line)
-        elif isinstance(line, Rewound):
+        elif isinstance(line, RewindEvent):
             keys = [each.key for each in turns]
             turns = turns[: keys.index(line.key)] if line.key in keys else turns
     return turns
@@ -291,7 +291,7 @@ def untitled(item: Any) -> Any:
 
 async def clean(files: list[Written]) -> dict[str, Any]:
     store = MemoryStore()
-    await importer(store).take_in(
+    await importer(store).import_transcripts(
         [dataclasses.replace(file, portion=3, opened=0) for file in files]
     )
     return await held(store)
@@ -339,7 +339,7 @@ async def test_two_stores_on_one_file_agree(tmp_path: Path) -> None:
             for _ in range(2):
                 library = SqliteLibrary(folder)
                 stack.push_async_callback(library.close)
-                stores.append(await library.history())
-            await asyncio.gather(*(importer(store).take_in(files) for store in stores))
+                stores.append(await library.open_history_store())
+            await asyncio.gather(*(importer(store).import_transcripts(files) for store in stores))
             assert await held(stores[0]) == await clean(files)
-            assert await stores[1].check() == []
+            assert await stores[1].find_faults() == []

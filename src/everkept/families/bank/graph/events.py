@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Change, Edit, Link, Record, Ref, Where
-from everkept.core.text import forbidden_in_text, has_control_characters
-from everkept.core.times import iso, parsed
+from everkept.core.records import Change, Edit, Record, RecordFilter, RecordLink, Ref
+from everkept.core.text import find_forbidden, has_control_characters
+from everkept.core.times import format_iso, parse_time
 from everkept.errors import MarkerMismatch
-from everkept.families.bank.graph.graph_records import LOOKS, Former, shown
+from everkept.families.bank.graph.graph_records import MAX_READ_ATTEMPTS, FormerHolder, build_state
 from everkept.families.bank.graph.model import (
-    KINDS,
-    TEXT_LIMIT,
+    MAX_TEXT_CHARACTERS,
+    SOURCE_KINDS,
     DropEntity,
     DropObservation,
     DropRelation,
@@ -26,28 +26,28 @@ from everkept.families.bank.graph.model import (
     Put,
     RelationState,
     Thing,
-    difference,
-    own_id,
-    public_id,
+    compute_difference,
+    compute_own_id,
+    get_public_id,
 )
-from everkept.graph.entities import ENTITY, NAME_LIMIT, OBSERVATION
+from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, OBSERVATION
 from everkept.values import Value, field, replace
 
-LOG = "graph/graph.jsonl"
-SNAPSHOT = "graph/graph.snapshot.json"
-INDEX = "graph/graph.index.json"
-VERSION = "1"
-MARK = {"type": "memory_bank_graph", "source": "memory-bank-mcp", "version": VERSION}
+LOG_PATH = "graph/graph.jsonl"
+SNAPSHOT_PATH = "graph/graph.snapshot.json"
+INDEX_PATH = "graph/graph.index.json"
+FORMAT_VERSION = "1"
+LOG_MARKER = {"type": "memory_bank_graph", "source": "memory-bank-mcp", "version": FORMAT_VERSION}
 SNAPSHOT_WRITTEN = "snapshot_written"
 _BOM = "\ufeff".encode()
-_PUTS: dict[type[Thing], tuple[str, str]] = {
+_PUT_EVENTS: dict[type[Thing], tuple[str, str]] = {
     EntityState: ("entity_upsert", "entity"),
     ObservationState: ("observation_add", "observation"),
     RelationState: ("relation_add", "relation"),
 }
 
 
-class Log(Value):
+class GraphLog(Value):
     """A log as it was read; `ends` are the offsets behind each event's line."""
 
     events: list[Event]
@@ -57,23 +57,23 @@ class Log(Value):
     size: int
     beginning: bytes  # what must be appended before the next line
 
-    def up_to(self, size: int) -> list[Event]:
+    def list_events_until(self, size: int) -> list[Event]:
         return [event for event, end in zip(self.events, self.ends, strict=True) if end <= size]
 
 
-def line_of(value: Mapping[str, Any]) -> bytes:
+def encode_line(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
-MARKER_LINE = line_of(MARK)
+MARKER_LINE = encode_line(LOG_MARKER)
 
 
-def read_log(data: bytes) -> Log:
+def parse_log(data: bytes) -> GraphLog:
     """What is no event is skipped and counted. Raises MarkerMismatch."""
     start = len(_BOM) if data.startswith(_BOM) else 0
     if len(data) < len(MARKER_LINE) and MARKER_LINE.startswith(data):
         # Nothing, or the part of the first line that a crash left.
-        return Log([], [], 0, 0, len(data), MARKER_LINE[len(data) :])
+        return GraphLog([], [], 0, 0, len(data), MARKER_LINE[len(data) :])
     events: list[Event] = []
     ends: list[int] = []
     lines = skipped = 0
@@ -84,31 +84,36 @@ def read_log(data: bytes) -> Log:
             continue
         lines += 1
         if lines == 1:
-            _check_mark(raw)
+            _check_marker(raw)
             continue
-        value = _object(raw)
-        event = _event(value) if value is not None else None
+        value = _parse_object(raw)
+        event = _parse_event(value) if value is not None else None
         if event is not None:
             events.append(event)
             ends.append(end)
         elif value is None or value.get("type") != SNAPSHOT_WRITTEN:
             skipped += 1
     if lines == 0:
-        return Log([], [], 0, 0, len(data), _new_line(data) + MARKER_LINE)
-    return Log(events, ends, lines, skipped, len(data), _new_line(data))
+        return GraphLog([], [], 0, 0, len(data), _get_line_break(data) + MARKER_LINE)
+    return GraphLog(events, ends, lines, skipped, len(data), _get_line_break(data))
 
 
-def written(events: Iterable[Event]) -> bytes:
-    return b"".join(line_of(_as_json(event)) for event in events)
+def encode_events(events: Iterable[Event]) -> bytes:
+    return b"".join(encode_line(_encode_event(event)) for event in events)
 
 
-def snapshot_written(stats: Mapping[str, Any], at: int) -> bytes:
-    return line_of(
-        {"type": SNAPSHOT_WRITTEN, "snapshotPath": SNAPSHOT, "stats": stats, "ts": iso(at)}
+def encode_snapshot_event(stats: Mapping[str, Any], at: int) -> bytes:
+    return encode_line(
+        {
+            "type": SNAPSHOT_WRITTEN,
+            "snapshotPath": SNAPSHOT_PATH,
+            "stats": stats,
+            "ts": format_iso(at),
+        }
     )
 
 
-def thing_json(thing: Thing) -> dict[str, Any]:
+def encode_thing(thing: Thing) -> dict[str, Any]:
     match thing:
         case EntityState():
             return {
@@ -116,8 +121,8 @@ def thing_json(thing: Thing) -> dict[str, Any]:
                 "name": thing.name,
                 "entityType": thing.type,
                 **({"attrs": thing.attrs} if thing.attrs else {}),
-                "createdAt": iso(thing.created_at),
-                "updatedAt": iso(thing.updated_at),
+                "createdAt": format_iso(thing.created_at),
+                "updatedAt": format_iso(thing.updated_at),
             }
         case ObservationState():
             return {
@@ -125,7 +130,7 @@ def thing_json(thing: Thing) -> dict[str, Any]:
                 "entityId": thing.entity_id,
                 "text": thing.text,
                 **({"source": thing.source} if thing.source else {}),
-                "timestamp": iso(thing.at),
+                "timestamp": format_iso(thing.at),
             }
         case RelationState():
             return {
@@ -133,16 +138,16 @@ def thing_json(thing: Thing) -> dict[str, Any]:
                 "fromId": thing.from_id,
                 "toId": thing.to_id,
                 "relationType": thing.type,
-                "createdAt": iso(thing.created_at),
+                "createdAt": format_iso(thing.created_at),
             }
 
 
-def _as_json(event: Event) -> dict[str, Any]:
-    ts = iso(event.at)
+def _encode_event(event: Event) -> dict[str, Any]:
+    ts = format_iso(event.at)
     match event:
         case Put():
-            name, part = _PUTS[type(event.thing)]
-            return {"type": name, part: thing_json(event.thing), "ts": ts}
+            name, part = _PUT_EVENTS[type(event.thing)]
+            return {"type": name, part: encode_thing(event.thing), "ts": ts}
         case DropEntity():
             return {"type": "entity_delete", "entityId": event.id, "ts": ts}
         case DropObservation():
@@ -162,51 +167,51 @@ def _as_json(event: Event) -> dict[str, Any]:
             }
 
 
-def _new_line(data: bytes) -> bytes:
+def _get_line_break(data: bytes) -> bytes:
     return b"" if data.endswith(b"\n") or not data else b"\n"
 
 
-def _check_mark(raw: bytes) -> None:
-    value = _object(raw)
-    if value is None or any(value.get(name) != wanted for name, wanted in MARK.items()):
+def _check_marker(raw: bytes) -> None:
+    value = _parse_object(raw)
+    if value is None or any(value.get(name) != wanted for name, wanted in LOG_MARKER.items()):
         raise MarkerMismatch(
-            f"{LOG} does not begin with the line of a memory bank's graph.",
+            f"{LOG_PATH} does not begin with the line of a memory bank's graph.",
             hint=f"Its first line must be {MARKER_LINE.decode().strip()}",
-            path=LOG,
+            path=LOG_PATH,
         )
 
 
-def _object(raw: bytes) -> dict[str, Any] | None:
+def _parse_object(raw: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(raw, parse_constant=_refused)
+        value = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(constant)  # NaN and its like are no JSON, and no store keeps them
 
 
-def _event(value: Mapping[str, Any]) -> Event | None:
+def _parse_event(value: Mapping[str, Any]) -> Event | None:
     """None for what is no event, or none that could be kept."""
-    ts = _time(value.get("ts"))
+    ts = _parse_time(value.get("ts"))
     match value.get("type"):
         case "entity_upsert":
-            return _put(_entity(_part(value, "entity"), ts), ts)
+            return _build_put(_parse_entity(_get_part(value, "entity"), ts), ts)
         case "observation_add":
-            return _put(_observation(_part(value, "observation"), ts), ts)
+            return _build_put(_parse_observation(_get_part(value, "observation"), ts), ts)
         case "relation_add":
-            return _put(_relation(_part(value, "relation"), ts), ts)
+            return _build_put(_parse_relation(_get_part(value, "relation"), ts), ts)
         case "entity_delete":
-            key = _id(value.get("entityId"))
+            key = _parse_id(value.get("entityId"))
             return DropEntity(key, ts or 0) if key else None
         case "observation_delete":
-            key, owner = _id(value.get("observationId")), _id(value.get("entityId"))
+            key, owner = _parse_id(value.get("observationId")), _parse_id(value.get("entityId"))
             return DropObservation(key, owner or "", ts or 0) if key else None
         case "relation_remove":
-            ends = _id(value.get("fromId")), _id(value.get("toId"))
-            verb = _name(value.get("relationType"))
+            ends = _parse_id(value.get("fromId")), _parse_id(value.get("toId"))
+            verb = _parse_name(value.get("relationType"))
             if ends[0] is None or ends[1] is None or verb is None:
                 return None
             return DropRelation(ends[0], ends[1], verb, ts or 0)
@@ -214,12 +219,12 @@ def _event(value: Mapping[str, Any]) -> Event | None:
             return None
 
 
-def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _get_part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = value.get(name)
     return cast(Mapping[str, Any], part) if isinstance(part, dict) else {}
 
 
-def _put(thing: Thing | None, ts: int | None) -> Put | None:
+def _build_put(thing: Thing | None, ts: int | None) -> Put | None:
     if thing is None:
         return None
     if ts is not None:
@@ -233,16 +238,20 @@ def _put(thing: Thing | None, ts: int | None) -> Put | None:
             return Put(thing, thing.created_at)
 
 
-def _entity(value: Mapping[str, Any], ts: int | None) -> EntityState | None:
-    key, name, kind = _id(value.get("id")), _name(value.get("name")), _name(value.get("entityType"))
+def _parse_entity(value: Mapping[str, Any], ts: int | None) -> EntityState | None:
+    key, name, kind = (
+        _parse_id(value.get("id")),
+        _parse_name(value.get("name")),
+        _parse_name(value.get("entityType")),
+    )
     attrs: Any = value.get("attrs") or dict[str, Any]()
     if key is None or name is None or kind is None or not isinstance(attrs, dict):
         return None
     kept = cast(dict[str, Any], attrs)
-    if not _can_be_kept(kept):
+    if not _can_be_stored(kept):
         return None
-    created = _time(value.get("createdAt"))
-    updated = _time(value.get("updatedAt"))
+    created = _parse_time(value.get("createdAt"))
+    updated = _parse_time(value.get("updatedAt"))
     known = [at for at in (created, updated, ts) if at is not None]
     if not known:
         return None
@@ -256,40 +265,44 @@ def _entity(value: Mapping[str, Any], ts: int | None) -> EntityState | None:
     )
 
 
-def _observation(value: Mapping[str, Any], ts: int | None) -> ObservationState | None:
-    key, owner, text = _id(value.get("id")), _id(value.get("entityId")), value.get("text")
-    at = _time(value.get("timestamp"))
+def _parse_observation(value: Mapping[str, Any], ts: int | None) -> ObservationState | None:
+    key, owner, text = (
+        _parse_id(value.get("id")),
+        _parse_id(value.get("entityId")),
+        value.get("text"),
+    )
+    at = _parse_time(value.get("timestamp"))
     at = ts if at is None else at
     if key is None or owner is None or at is None or not isinstance(text, str):
         return None
-    if not text.strip() or len(text) > TEXT_LIMIT or forbidden_in_text(text):
+    if not text.strip() or len(text) > MAX_TEXT_CHARACTERS or find_forbidden(text):
         return None
-    return ObservationState(key, owner, text, _source(value.get("source")), at)
+    return ObservationState(key, owner, text, _parse_source(value.get("source")), at)
 
 
-def _relation(value: Mapping[str, Any], ts: int | None) -> RelationState | None:
-    ends = _id(value.get("fromId")), _id(value.get("toId"))
-    verb = _name(value.get("relationType"))
-    at = _time(value.get("createdAt"))
+def _parse_relation(value: Mapping[str, Any], ts: int | None) -> RelationState | None:
+    ends = _parse_id(value.get("fromId")), _parse_id(value.get("toId"))
+    verb = _parse_name(value.get("relationType"))
+    at = _parse_time(value.get("createdAt"))
     at = ts if at is None else at
     if ends[0] is None or ends[1] is None or verb is None or at is None:
         return None
     return RelationState(ends[0], ends[1], verb, at)
 
 
-def _id(value: Any) -> str | None:
-    usable = isinstance(value, str) and 0 < len(value) <= NAME_LIMIT
-    return value if usable and not forbidden_in_text(value) else None
+def _parse_id(value: Any) -> str | None:
+    usable = isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARACTERS
+    return value if usable and not find_forbidden(value) else None
 
 
-def _name(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.strip() or len(value) > NAME_LIMIT:
+def _parse_name(value: Any) -> str | None:
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME_CHARACTERS:
         return None
-    broken = has_control_characters(value) or forbidden_in_text(value)
+    broken = has_control_characters(value) or find_forbidden(value)
     return None if broken else value
 
 
-def _can_be_kept(attrs: Mapping[str, Any]) -> bool:
+def _can_be_stored(attrs: Mapping[str, Any]) -> bool:
     try:
         json.dumps(attrs, ensure_ascii=False).encode("utf-8")
     except (UnicodeEncodeError, RecursionError):
@@ -297,36 +310,36 @@ def _can_be_kept(attrs: Mapping[str, Any]) -> bool:
     return True
 
 
-def _time(value: Any) -> int | None:
+def _parse_time(value: Any) -> int | None:
     if not isinstance(value, str):
         return None
     try:
-        return parsed(value)
+        return parse_time(value)
     except (ValueError, OverflowError):
         return None
 
 
-def _source(value: Any) -> dict[str, Any] | None:
+def _parse_source(value: Any) -> dict[str, Any] | None:
     """A kind that nobody knows is kept as what it says."""
     if not isinstance(value, dict):
         return None
     given = cast(Mapping[str, Any], value)
     kind, ref = given.get("kind"), given.get("ref")
-    if not isinstance(kind, str) or forbidden_in_text(kind):
+    if not isinstance(kind, str) or find_forbidden(kind):
         return None
-    ref = ref if isinstance(ref, str) and not forbidden_in_text(ref) else None
-    if kind not in KINDS:
-        kind, ref = KINDS[0], ref or kind
+    ref = ref if isinstance(ref, str) and not find_forbidden(ref) else None
+    if kind not in SOURCE_KINDS:
+        kind, ref = SOURCE_KINDS[0], ref or kind
     return {"kind": kind} if ref is None else {"kind": kind, "ref": ref}
 
 
-FAR = 500  # changes behind which it is quicker to compare everything
-PAGE = 500  # changes that are read at once
+MAX_FOLLOWED_CHANGES = 500  # changes behind which it is quicker to compare everything
+PAGE_CHANGES = 500  # changes that are read at once
 
-T = TypeVar("T", Record, Link)
+T = TypeVar("T", Record, RecordLink)
 
 
-class Moved(Value):
+class EventsSince(Value):
     """The events that lead from an earlier moment to the newest change, `seq`."""
 
     events: list[Event]
@@ -334,25 +347,28 @@ class Moved(Value):
     mark: str  # by which that change is known again
 
 
-class Own(Value):
+class OwnChange(Value):
     """What a call did itself, where it was the one change after that with the number `after`."""
 
-    news: Moved
+    news: EventsSince
     after: int
 
 
-Sides = tuple[T | None, T | None]  # of a thing: as it was before a change, and after it
+BeforeAfter = tuple[T | None, T | None]  # of a thing: as it was before a change, and after it
 
 
-def events_of(
-    records: Sequence[Sides[Record]], links: Sequence[Link], around: Sequence[Record], at: int
+def build_events(
+    records: Sequence[BeforeAfter[Record]],
+    links: Sequence[RecordLink],
+    around: Sequence[Record],
+    at: int,
 ) -> list[Event]:
     """The events of one change that touched these records, made these links and did nothing else.
 
     `around` are the entities that they hang on, and those of the same name.
     """
     now = [(then, record) for then, record in records if record is not None]
-    steps = _Steps(
+    steps = _TouchedThings(
         {record.id: (then, record) for then, record in now if record.kind == ENTITY},
         [(then, record) for then, record in now if record.kind == OBSERVATION],
         [(None, link) for link in links],
@@ -360,123 +376,129 @@ def events_of(
         newest=at,
     )
     steps.others = [record for record in around if record.id not in steps.entities]
-    return steps.events()
+    return steps.build_events()
 
 
-def mark_of(change: Change) -> str:
+def compute_mark(change: Change) -> str:
     """Another store, or the same after an older file was put back, has another at that number."""
     return f"{change.at} {change.tool}"
 
 
-async def mark_at(store: RecordStore, seq: int) -> str | None:
+async def read_mark(store: RecordStore, seq: int) -> str | None:
     """The mark of a change; None where there is none with this number."""
     if seq == 0:
         return ""
-    found = await store.changes(after=seq - 1, limit=1)
-    return mark_of(found[0]) if found and found[0].seq == seq else None
+    found = await store.read_changes(after=seq - 1, limit=1)
+    return compute_mark(found[0]) if found and found[0].seq == seq else None
 
 
-async def moved(store: RecordStore, after: int, mark: str | None = None) -> Moved | None:
+async def read_events_since(
+    store: RecordStore, after: int, mark: str | None = None
+) -> EventsSince | None:
     """None where the log does not say what happened, or says too much.
 
     Likewise where the change with the number `after` has another mark than the one given.
     """
-    result: Moved | None = None
-    for _ in range(LOOKS):
-        result = await glimpsed(store, after, mark)
-        if result is None or result.seq == after or await store.revision() == result.seq:
+    result: EventsSince | None = None
+    for _ in range(MAX_READ_ATTEMPTS):
+        result = await peek_events_since(store, after, mark)
+        if result is None or result.seq == after or await store.get_revision() == result.seq:
             break
     return result
 
 
-async def glimpsed(store: RecordStore, after: int, mark: str | None = None) -> Moved | None:
+async def peek_events_since(
+    store: RecordStore, after: int, mark: str | None = None
+) -> EventsSince | None:
     """The same, exact only if `seq` is still the newest change when this returns.
 
     Otherwise the events may tell some of what came later, which would be told again.
     """
-    known, changes = await _changes_from(store, after)
+    known, changes = await _read_changes(store, after)
     if known is None or mark not in (None, known):
         return None
     if not changes:
-        return Moved([], after, known)
-    if len(changes) >= FAR or any(_erases(change) for change in changes):
+        return EventsSince([], after, known)
+    if len(changes) >= MAX_FOLLOWED_CHANGES or any(_is_erasing(change) for change in changes):
         return None
-    events = (await _read(store, changes)).events()
-    return Moved(events, changes[-1].seq, mark_of(changes[-1]))
+    events = (await _read_touched(store, changes)).build_events()
+    return EventsSince(events, changes[-1].seq, compute_mark(changes[-1]))
 
 
-async def _changes_from(store: RecordStore, seq: int) -> tuple[str | None, list[Change]]:
+async def _read_changes(store: RecordStore, seq: int) -> tuple[str | None, list[Change]]:
     """The mark of a change, and what came after it, in one question."""
     if seq == 0:
-        return "", await store.changes(limit=FAR)
-    changes = await store.changes(after=seq - 1, limit=FAR + 1)
+        return "", await store.read_changes(limit=MAX_FOLLOWED_CHANGES)
+    changes = await store.read_changes(after=seq - 1, limit=MAX_FOLLOWED_CHANGES + 1)
     if not changes or changes[0].seq != seq:
         return None, []
-    return mark_of(changes[0]), changes[1:]
+    return compute_mark(changes[0]), changes[1:]
 
 
-async def erased_since(store: RecordStore, after: int) -> bool:
+async def has_erased_since(store: RecordStore, after: int) -> bool:
     """Whether something was purged or rewritten for good, of which the log keeps nothing."""
-    return any([_erases(change) async for change in _all_changes(store, after)])
+    return any([_is_erasing(change) async for change in _iterate_changes(store, after)])
 
 
-async def former_ids(
+async def read_former_ids(
     store: RecordStore, entities: Iterable[Record], after: int
-) -> dict[str, list[Former]]:
+) -> dict[str, list[FormerHolder]]:
     """The public ids that entities had since, and gave up."""
-    found: dict[str, list[Former]] = {}
+    found: dict[str, list[FormerHolder]] = {}
     then = {entity.id: entity for entity in entities}
-    for seq, edit in reversed(await store.history([e.ref for e in then.values()], after=after)):
+    for seq, edit in reversed(
+        await store.read_history([e.ref for e in then.values()], after=after)
+    ):
         before = edit.before or {}
         if edit.id is None or not before.keys() & {"name", "type"}:
             continue
         entity = then[edit.id]
         name, kind = before.get("name", entity.name), before.get("type", entity.type)
         then[edit.id] = replace(entity, name=name, type=kind)
-        [change] = await store.changes(after=seq - 1, limit=1)
-        found.setdefault(own_id(then[edit.id]), []).append(Former(edit.id, change.at))
+        [change] = await store.read_changes(after=seq - 1, limit=1)
+        found.setdefault(compute_own_id(then[edit.id]), []).append(FormerHolder(edit.id, change.at))
     return found
 
 
-async def _all_changes(store: RecordStore, after: int) -> AsyncGenerator[Change, None]:
+async def _iterate_changes(store: RecordStore, after: int) -> AsyncGenerator[Change, None]:
     while True:
-        changes = await store.changes(after=after, limit=PAGE)
+        changes = await store.read_changes(after=after, limit=PAGE_CHANGES)
         for change in changes:
             yield change
-        if len(changes) < PAGE:
+        if len(changes) < PAGE_CHANGES:
             return
         after = changes[-1].seq
 
 
-def _erases(change: Change) -> bool:
+def _is_erasing(change: Change) -> bool:
     return not change.edits or any(edit.id is None for edit in change.edits)
 
 
-class _Steps(Value, frozen=False):
+class _TouchedThings(Value, frozen=False):
     """Touched things as they were and as they are; None where they were not there or are gone."""
 
     entities: dict[str, tuple[Record | None, Record | None]]
     observations: list[tuple[Record | None, Record | None]]
-    links: list[tuple[Link | None, Link | None]]
+    links: list[tuple[RecordLink | None, RecordLink | None]]
     times: Mapping[str, int]  # by the ids of touched things
     newest: int
     others: list[Record] = field(default_factory=list[Record])  # entities that nobody touched
 
-    def events(self) -> list[Event]:
-        then, now = (self._state(side) for side in (0, 1))
-        return difference(then, now, lambda key: now.times.get(key) or then.times[key])
+    def build_events(self) -> list[Event]:
+        then, now = (self._build_state(side) for side in (0, 1))
+        return compute_difference(then, now, lambda key: now.times.get(key) or then.times[key])
 
-    def _state(self, side: int) -> GraphState:
+    def _build_state(self, side: int) -> GraphState:
         touched = [pair[side] for pair in self.entities.values()]
         live = [entity for entity in touched if entity is not None]
         keys = {
-            public_id(entity)
+            get_public_id(entity)
             for pair in self.entities.values()
             for entity in pair
             if entity is not None
         }
-        namesakes = [entity for entity in self.others if public_id(entity) in keys]
-        return shown(
+        namesakes = [entity for entity in self.others if get_public_id(entity) in keys]
+        return build_state(
             [*live, *namesakes],
             [o for pair in self.observations if (o := pair[side]) is not None],
             [link for pair in self.links if (link := pair[side]) is not None],
@@ -485,7 +507,7 @@ class _Steps(Value, frozen=False):
         )
 
 
-async def _read(store: RecordStore, changes: Sequence[Change]) -> _Steps:
+async def _read_touched(store: RecordStore, changes: Sequence[Change]) -> _TouchedThings:
     edits: dict[Ref, list[Edit]] = {}
     times: dict[str, int] = {}
     for change in changes:
@@ -493,33 +515,36 @@ async def _read(store: RecordStore, changes: Sequence[Change]) -> _Steps:
             if edit.id is not None:
                 edits.setdefault(Ref(edit.subject, edit.id), []).append(edit)
                 times[edit.id] = change.at
-    records = await _records(store, [ref.id for ref in edits if ref.subject == "record"])
-    links = await _links(store, [ref.id for ref in edits if ref.subject == "link"])
-    steps = _Steps(
-        {r.id: _sides(r, edits[r.ref]) for r in records if r.kind == ENTITY},
-        [_sides(r, edits[r.ref]) for r in records if r.kind == OBSERVATION],
-        [_sides(link, edits[link.ref]) for link in links],
+    records = await _read_records(store, [ref.id for ref in edits if ref.subject == "record"])
+    links = await _read_links(store, [ref.id for ref in edits if ref.subject == "link"])
+    steps = _TouchedThings(
+        {r.id: _compute_sides(r, edits[r.ref]) for r in records if r.kind == ENTITY},
+        [_compute_sides(r, edits[r.ref]) for r in records if r.kind == OBSERVATION],
+        [_compute_sides(link, edits[link.ref]) for link in links],
         times=times,
         newest=changes[-1].at,
     )
-    await _complete(store, steps, records, links)
+    await _add_surroundings(store, steps, records, links)
     return steps
 
 
-async def _complete(
-    store: RecordStore, steps: _Steps, records: Sequence[Record], links: Sequence[Link]
+async def _add_surroundings(
+    store: RecordStore,
+    steps: _TouchedThings,
+    records: Sequence[Record],
+    links: Sequence[RecordLink],
 ) -> None:
     """Adds what hangs on an entity that has another id now, and the entities around all of it."""
     renamed = [
         record_id
         for record_id, (then, now) in steps.entities.items()
-        if then is not None and now is not None and public_id(then) != public_id(now)
+        if then is not None and now is not None and get_public_id(then) != get_public_id(now)
     ]
     if renamed:
         known = {record.id for record in records} | {link.id for link in links}
-        below = await store.scan(Where(kinds=(OBSERVATION,), parents=tuple(renamed)))
+        below = await store.scan(RecordFilter(kinds=(OBSERVATION,), parents=tuple(renamed)))
         steps.observations += [(o, o) for o in below if o.id not in known]
-        beside = await store.links(renamed, sources=(ENTITY,))
+        beside = await store.find_links(renamed, sources=(ENTITY,))
         steps.links += [(link, link) for link in beside if link.id not in known]
     around = {o.parent or "" for pair in steps.observations for o in pair if o is not None} | {
         end
@@ -528,7 +553,7 @@ async def _complete(
         if link is not None
         for end in (link.source, link.target)
     }
-    others = await _records(store, sorted(around - steps.entities.keys()))
+    others = await _read_records(store, sorted(around - steps.entities.keys()))
     keys = {
         entity.name_key
         for pair in steps.entities.values()
@@ -536,7 +561,7 @@ async def _complete(
         if entity is not None and entity.name_key is not None
     }
     if keys:
-        others += await store.scan(Where(kinds=(ENTITY,), name_keys=tuple(sorted(keys))))
+        others += await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=tuple(sorted(keys))))
     steps.others = list(
         {
             record.id: record
@@ -548,15 +573,15 @@ async def _complete(
     )
 
 
-async def _records(store: RecordStore, ids: Sequence[str]) -> list[Record]:
+async def _read_records(store: RecordStore, ids: Sequence[str]) -> list[Record]:
     return await store.get(ids, include_deleted=True) if ids else []
 
 
-async def _links(store: RecordStore, ids: Sequence[str]) -> list[Link]:
+async def _read_links(store: RecordStore, ids: Sequence[str]) -> list[RecordLink]:
     return await store.get_links(ids, include_deleted=True) if ids else []
 
 
-def _sides(thing: T, edits: Sequence[Edit]) -> tuple[T | None, T | None]:
+def _compute_sides(thing: T, edits: Sequence[Edit]) -> tuple[T | None, T | None]:
     now = thing if thing.deleted_at is None else None
     if edits[0].operation == "insert":
         return None, now

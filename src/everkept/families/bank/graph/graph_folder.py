@@ -9,68 +9,69 @@ from zlib import crc32
 
 from everkept.core.files import FileInfo
 from everkept.core.ports import Library, RecordStore
-from everkept.core.text import clipped, normalised
-from everkept.core.times import iso
+from everkept.core.text import clip_text, compute_name_key
+from everkept.core.times import format_iso
 from everkept.errors import NotFound
-from everkept.families.bank.banks import Bank, last_part
+from everkept.families.bank.banks import Bank, get_last_part
 from everkept.families.bank.graph.events import (
-    INDEX,
-    LOG,
-    MARK,
+    FORMAT_VERSION,
+    INDEX_PATH,
+    LOG_MARKER,
+    LOG_PATH,
     MARKER_LINE,
-    SNAPSHOT,
-    VERSION,
-    Log,
-    mark_at,
-    thing_json,
-    written,
+    SNAPSHOT_PATH,
+    GraphLog,
+    encode_events,
+    encode_thing,
+    read_mark,
 )
-from everkept.families.bank.graph.log_merge import Base, is_newer
+from everkept.families.bank.graph.log_merge import MergeBase, is_newer
 from everkept.families.bank.graph.model import (
     EntityState,
     Event,
     GraphState,
     ObservationState,
     Put,
-    difference,
-    replayed,
+    compute_difference,
+    replay_events,
 )
 from everkept.values import Value, as_dict, replace
 
-VIEW = "graph/graph.md"
-RECENT = 10  # entities under Recent Activity
-SHOWN_OBSERVATIONS = 3  # of each entity
-TEXT_SHOWN = 300  # characters of an observation
-MOST_LISTED = 1_000  # entities or relations of one type
-TIME_LINE = "- **Generated:** "
+VIEW_PATH = "graph/graph.md"
+MAX_RECENT_ENTITIES = 10  # entities under Recent Activity
+MAX_OBSERVATIONS_SHOWN = 3  # of each entity
+MAX_OBSERVATION_CHARACTERS = 300  # characters of an observation
+MAX_LISTED = 1_000  # entities or relations of one type
+TIME_LINE_PREFIX = "- **Generated:** "
 
 # What markdown would take for its own: anywhere, as an underscore at the edge of a word, as an
 # entity of HTML, and at the beginning of a line.
-_SPECIAL = re.compile(
+_MARKDOWN_SPECIAL = re.compile(
     r"[\\`|*<]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|&(?=#?\w+;)"
     r"|^[>\[]|^#(?=#*(?:\s|$))|^[+-](?=[\s-]|$)|^[0-9]+(?=[.)](?:\s|$))"
 )
 
 
-def view(state: GraphState, store: str, at: int) -> str:
+def render_view(state: GraphState, store: str, at: int) -> str:
     """Everything but the line of its time says the same for the same graph."""
-    observations = _by_entity(state)
+    observations = _group_by_entity(state)
     parts = [
         "# Knowledge Graph\n",
-        f"- **Store:** {_line(store)}\n{TIME_LINE}{iso(at)}\n- **Version:** {VERSION}\n",
-        _statistics(state),
-        _recent(state),
-        _entities(state, observations),
-        _relations(state),
+        f"- **Store:** {_escape_line(store)}\n{TIME_LINE_PREFIX}{format_iso(at)}\n- **Version:** "
+        f"{FORMAT_VERSION}\n",
+        _render_statistics(state),
+        _render_recent(state),
+        _render_entities(state, observations),
+        _render_relations(state),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def without_time(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith(TIME_LINE)]
+def strip_time(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith(TIME_LINE_PREFIX)]
 
 
-def summary(state: GraphState, most: int = 5) -> str | None:
+def summarize_graph(state: GraphState, most: int = 5) -> str | None:
     """A few lines for whoever begins to work; None without a graph."""
     if state.is_empty:
         return None
@@ -81,22 +82,25 @@ def summary(state: GraphState, most: int = 5) -> str | None:
     ends = Counter(
         end for relation in state.relations.values() for end in {relation.from_id, relation.to_id}
     )
-    connected = [f"{_plain(state.entities[key])} {count}" for key, count in ends.most_common(most)]
-    recent = [_plain(entity) for entity in _newest(state.entities.values())[:most]]
+    connected = [
+        f"{_format_plain_name(state.entities[key])} {count}"
+        for key, count in ends.most_common(most)
+    ]
+    recent = [_format_plain_name(entity) for entity in _sort_newest(state.entities.values())[:most]]
     lines = [counts, f"- Most recent: {', '.join(recent)}"]
     if connected:
         lines.append(f"- Most connected: {', '.join(connected)}")
     return "\n".join(lines)
 
 
-def _by_entity(state: GraphState) -> dict[str, list[ObservationState]]:
+def _group_by_entity(state: GraphState) -> dict[str, list[ObservationState]]:
     found: dict[str, list[ObservationState]] = {}
     for observation in sorted(state.observations.values(), key=lambda o: (-o.at, o.id)):
         found.setdefault(observation.entity_id, []).append(observation)
     return found
 
 
-def _statistics(state: GraphState) -> str:
+def _render_statistics(state: GraphState) -> str:
     rows = [
         ("Entities", len(state.entities)),
         ("Observations", len(state.observations)),
@@ -108,17 +112,17 @@ def _statistics(state: GraphState) -> str:
     return f"## Statistics\n\n| Metric | Count |\n| --- | --- |\n{table}"
 
 
-def _recent(state: GraphState) -> str:
+def _render_recent(state: GraphState) -> str:
     if state.is_empty:
         return ""
     lines = [
-        f"- {iso(entity.updated_at)} {_named(entity)}\n"
-        for entity in _newest(state.entities.values())[:RECENT]
+        f"- {format_iso(entity.updated_at)} {_format_name(entity)}\n"
+        for entity in _sort_newest(state.entities.values())[:MAX_RECENT_ENTITIES]
     ]
     return "## Recent Activity\n\n" + "".join(lines)
 
 
-def _entities(state: GraphState, observations: dict[str, list[ObservationState]]) -> str:
+def _render_entities(state: GraphState, observations: dict[str, list[ObservationState]]) -> str:
     if state.is_empty:
         return ""
     groups: dict[str, list[EntityState]] = {}
@@ -126,78 +130,86 @@ def _entities(state: GraphState, observations: dict[str, list[ObservationState]]
         groups.setdefault(entity.type, []).append(entity)
     lines = ["## Entities\n"]
     for kind, entities in groups.items():
-        lines.append(f"\n### {_line(kind)}\n\n")
-        for entity in entities[:MOST_LISTED]:
-            lines += _described(entity, observations.get(entity.id, []))
-        lines.append(_more(len(entities) - MOST_LISTED))
+        lines.append(f"\n### {_escape_line(kind)}\n\n")
+        for entity in entities[:MAX_LISTED]:
+            lines += _render_entity(entity, observations.get(entity.id, []))
+        lines.append(_format_more(len(entities) - MAX_LISTED))
     return "".join(lines)
 
 
-def _described(entity: EntityState, observations: list[ObservationState]) -> list[str]:
-    lines = [f"- **{_line(entity.name)}**\n"]
-    lines += [f"  - {_line(key)}: {_value(value)}\n" for key, value in entity.attrs.items()]
-    lines += [f"  - {_line(o.text)}\n" for o in observations[:SHOWN_OBSERVATIONS]]
-    if more := _more(len(observations) - SHOWN_OBSERVATIONS):
+def _render_entity(entity: EntityState, observations: list[ObservationState]) -> list[str]:
+    lines = [f"- **{_escape_line(entity.name)}**\n"]
+    lines += [
+        f"  - {_escape_line(key)}: {_format_value(value)}\n" for key, value in entity.attrs.items()
+    ]
+    lines += [f"  - {_escape_line(o.text)}\n" for o in observations[:MAX_OBSERVATIONS_SHOWN]]
+    if more := _format_more(len(observations) - MAX_OBSERVATIONS_SHOWN):
         lines.append(f"  {more}")
     return lines
 
 
-def _relations(state: GraphState) -> str:
+def _render_relations(state: GraphState) -> str:
     if not state.relations:
         return ""
     groups: dict[str, list[str]] = {}
     for relation in state.relations.values():
         source, target = (state.entities[end] for end in (relation.from_id, relation.to_id))
-        line = f"- {_line(source.name)} --{_line(relation.type)}--> {_line(target.name)}\n"
+        line = (
+            f"- {_escape_line(source.name)} --{_escape_line(relation.type)}--> "
+            f"{_escape_line(target.name)}\n"
+        )
         groups.setdefault(relation.type, []).append(line)
     lines = ["## Relations\n"]
     for kind in sorted(groups, key=str.lower):
-        lines.append(f"\n### {_line(kind)}\n\n")
-        lines += sorted(groups[kind])[:MOST_LISTED]
-        lines.append(_more(len(groups[kind]) - MOST_LISTED))
+        lines.append(f"\n### {_escape_line(kind)}\n\n")
+        lines += sorted(groups[kind])[:MAX_LISTED]
+        lines.append(_format_more(len(groups[kind]) - MAX_LISTED))
     return "".join(lines)
 
 
-def _newest(entities: Iterable[EntityState]) -> list[EntityState]:
+def _sort_newest(entities: Iterable[EntityState]) -> list[EntityState]:
     return sorted(entities, key=lambda entity: (-entity.updated_at, entity.name))
 
 
-def _named(entity: EntityState) -> str:
-    return f"{_line(entity.name)} ({_line(entity.type)})"
+def _format_name(entity: EntityState) -> str:
+    return f"{_escape_line(entity.name)} ({_escape_line(entity.type)})"
 
 
-def _plain(entity: EntityState) -> str:
+def _format_plain_name(entity: EntityState) -> str:
     """Without markdown, for a text in an answer."""
-    return f"{clipped(entity.name, TEXT_SHOWN)} ({clipped(entity.type, TEXT_SHOWN)})"
+    return (
+        f"{clip_text(entity.name, MAX_OBSERVATION_CHARACTERS)} "
+        f"({clip_text(entity.type, MAX_OBSERVATION_CHARACTERS)})"
+    )
 
 
-def _value(value: Any) -> str:
-    return _line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+def _format_value(value: Any) -> str:
+    return _escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _line(text: str) -> str:
+def _escape_line(text: str) -> str:
     """On one line, and with nothing in it that markdown would take for its own."""
-    return _SPECIAL.sub(_escaped, clipped(text, TEXT_SHOWN))
+    return _MARKDOWN_SPECIAL.sub(_escape_match, clip_text(text, MAX_OBSERVATION_CHARACTERS))
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     # Of a number that would begin a list, the sign behind it is what counts.
     mark = found.group()
     return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
-def _more(count: int) -> str:
+def _format_more(count: int) -> str:
     return f"- and {count} more\n" if count > 0 else ""
 
 
 LOCK = "graph"
-FOLDER = "graph"
-_COPY_PREFIX, _COPY_ENDING = "graph.jsonl.", ".bak"
-_COPY = f"{FOLDER}/{_COPY_PREFIX.rstrip('.')}{_COPY_ENDING}"
-_NOTE = "bank graph "
+GRAPH_FOLDER = "graph"
+_COPY_PREFIX, _COPY_SUFFIX = "graph.jsonl.", ".bak"
+_COPY_PATH = f"{GRAPH_FOLDER}/{_COPY_PREFIX.rstrip('.')}{_COPY_SUFFIX}"
+_NOTE_PREFIX = "bank graph "
 
 
-class Cursor(Value):
+class LogCursor(Value):
     """Up to which change of which project the log was written, and how we left it."""
 
     project: str
@@ -212,11 +224,11 @@ class Cursor(Value):
     mark: str = ""  # of the change: an older file of the project that was put back lacks it
 
     @classmethod
-    def of(cls, project: str, seq: int, mark: str) -> "Cursor":
+    def from_change(cls, project: str, seq: int, mark: str) -> "LogCursor":
         """Of a log that is not there."""
         return cls(project, seq, -1, 0, 0, True, mark=mark)
 
-    def holding(self, data: bytes, modified_at: int = 0) -> "Cursor":
+    def with_data(self, data: bytes, modified_at: int = 0) -> "LogCursor":
         return replace(
             self,
             size=len(data),
@@ -225,28 +237,28 @@ class Cursor(Value):
             ends_line=not data or data.endswith(b"\n"),
         )
 
-    def told(self, seq: int, mark: str) -> "Cursor":
+    def with_change(self, seq: int, mark: str) -> "LogCursor":
         return replace(self, seq=seq, mark=mark)
 
-    def with_times_of(self, events: Sequence[Event]) -> "Cursor":
+    def with_times(self, events: Sequence[Event]) -> "LogCursor":
         return replace(self, newest=max([self.newest, *(event.at for event in events)]))
 
-    def is_ahead_of(self, events: Sequence[Event]) -> bool:
+    def is_newer_than(self, events: Sequence[Event]) -> bool:
         """Whether some of them are older than what the log has: some clock was wrong."""
         return any(is_newer(self.newest, event.at) for event in events)
 
     async def is_known_to(self, store: RecordStore) -> bool:
         """Whether the store is the one that the log was written for, and no older one."""
-        return await mark_at(store, self.seq) == self.mark
+        return await read_mark(store, self.seq) == self.mark
 
-    def fits(self, info: FileInfo | None) -> bool:
+    def is_unchanged(self, info: FileInfo | None) -> bool:
         """Whether the log is as we left it, as far as can be said without reading it."""
         if info is None:
             return self.size == -1
         return (info.size, info.modified_at) == (self.size, self.modified_at)
 
-    def stands(self, project: str | None, info: FileInfo | None) -> bool:
-        return self.project == project and self.fits(info)
+    def is_current(self, project: str | None, info: FileInfo | None) -> bool:
+        return self.project == project and self.is_unchanged(info)
 
     def can_grow(self, events: Sequence[Event]) -> bool:
         """Whether the log says all that was before these events, so that they can follow it."""
@@ -254,15 +266,15 @@ class Cursor(Value):
             return False  # what goes must go under all of its ids
         return not self.owes and (self.size >= 0 or not events)
 
-    def is_of(self, data: bytes) -> bool:
+    def has_content(self, data: bytes) -> bool:
         return len(data) == max(self.size, 0) and crc32(data) == self.checksum
 
-    def base(self, data: bytes, log: Log) -> Base | None:
+    def find_base(self, data: bytes, log: GraphLog) -> MergeBase | None:
         """What we left, where the log still begins with it."""
         ours = data[: max(self.size, 0)]
         if self.size > len(data) or crc32(ours) != self.checksum:
             return None
-        return Base(replayed(log.up_to(self.size)), self.seq)
+        return MergeBase(replay_events(log.list_events_until(self.size)), self.seq)
 
 
 class GraphFiles:
@@ -270,122 +282,126 @@ class GraphFiles:
 
     def __init__(self, bank: Bank, library: Library) -> None:
         self._files = bank.files
-        self._store = last_part(bank.home.address) or "default"
+        self._store = get_last_part(bank.home.address) or "default"
         self._library = library
-        self._key = _NOTE + bank.address
+        self._key = _NOTE_PREFIX + bank.address
 
-    async def cursor(self) -> Cursor | None:
-        note = await self._library.note(self._key)
-        return None if note is None else Cursor(**cast(dict[str, Any], json.loads(note)))
+    async def read_cursor(self) -> LogCursor | None:
+        note = await self._library.get_note(self._key)
+        return None if note is None else LogCursor(**cast(dict[str, Any], json.loads(note)))
 
-    async def info(self) -> FileInfo | None:
-        return await self._files.info(LOG)
+    async def read_info(self) -> FileInfo | None:
+        return await self._files.read_info(LOG_PATH)
 
     async def read(self) -> bytes | None:
         try:
-            return await self._files.read(LOG)
+            return await self._files.read(LOG_PATH)
         except NotFound:
             return None
 
-    async def append(self, cursor: Cursor, data: bytes) -> Cursor | None:
+    async def append(self, cursor: LogCursor, data: bytes) -> LogCursor | None:
         """None where somebody without the lock wrote at the same time: then nothing is noted."""
-        await self._files.append(LOG, data)
+        await self._files.append(LOG_PATH, data)
         checksum = crc32(data, cursor.checksum)
-        return await self._left(replace(cursor, size=cursor.size + len(data), checksum=checksum))
+        return await self._write_cursor_if_whole(
+            replace(cursor, size=cursor.size + len(data), checksum=checksum)
+        )
 
-    async def write(self, cursor: Cursor, data: bytes) -> Cursor | None:
+    async def write(self, cursor: LogCursor, data: bytes) -> LogCursor | None:
         """Like `append`, in place of all that was there."""
-        await self._files.write(LOG, data)
-        return await self._left(replace(cursor.holding(data), has_doubles=False))
+        await self._files.write(LOG_PATH, data)
+        return await self._write_cursor_if_whole(replace(cursor.with_data(data), has_doubles=False))
 
-    async def _left(self, cursor: Cursor) -> Cursor | None:
-        info = await self.info()
+    async def _write_cursor_if_whole(self, cursor: LogCursor) -> LogCursor | None:
+        info = await self.read_info()
         if info is None or info.size != cursor.size:
             return None
-        return await self.note(replace(cursor, modified_at=info.modified_at, ends_line=True))
+        return await self.write_cursor(
+            replace(cursor, modified_at=info.modified_at, ends_line=True)
+        )
 
-    async def note(self, cursor: Cursor) -> Cursor:
+    async def write_cursor(self, cursor: LogCursor) -> LogCursor:
         """Notes that the log, as it is, tells all up to a change."""
         await self._library.set_note(self._key, json.dumps(as_dict(cursor)))
         return cursor
 
-    async def keep_copy(self, data: bytes) -> str:
+    async def write_copy(self, data: bytes) -> str:
         """In place of the one before: a folder that travels with git is no place for many."""
-        await self._files.write(_COPY, data)
-        return _COPY
+        await self._files.write(_COPY_PATH, data)
+        return _COPY_PATH
 
-    async def set_aside(self, at: int) -> str:
+    async def rename_foreign_log(self, at: int) -> str:
         """Gives what is no log of ours a name of its own, under which it stays."""
-        time = iso(at).replace(":", "-").replace(".", "-")
-        name = f"{FOLDER}/{_COPY_PREFIX}{time}{_COPY_ENDING}"
-        await self._files.rename(LOG, name)
+        time = format_iso(at).replace(":", "-").replace(".", "-")
+        name = f"{GRAPH_FOLDER}/{_COPY_PREFIX}{time}{_COPY_SUFFIX}"
+        await self._files.rename(LOG_PATH, name)
         return name
 
-    async def forget(self, state: GraphState, lines: int, at: int) -> None:
+    async def erase_history(self, state: GraphState, lines: int, at: int) -> None:
         """Leaves nothing but this state in what was made of the log: copies go."""
-        there = await self._there()
+        there = await self._list_names()
         for name in there:
-            if name.startswith(_COPY_PREFIX) and name.endswith(_COPY_ENDING):
-                await self._files.remove(f"{FOLDER}/{name}")
-        if there & {last_part(SNAPSHOT), last_part(INDEX)}:
+            if name.startswith(_COPY_PREFIX) and name.endswith(_COPY_SUFFIX):
+                await self._files.remove(f"{GRAPH_FOLDER}/{name}")
+        if there & {get_last_part(SNAPSHOT_PATH), get_last_part(INDEX_PATH)}:
             await self.write_derived(state, lines, at)
-        elif last_part(VIEW) in there:
+        elif get_last_part(VIEW_PATH) in there:
             await self.write_view(state, at)
 
     async def write_derived(self, state: GraphState, lines: int, at: int) -> None:
         """Snapshot, index and view, by which the public server need not read the log."""
-        info = await self.info()
+        info = await self.read_info()
         snapshot = {
-            "meta": {**MARK, "storeId": self._store, "createdAt": iso(at)},
-            "entities": [thing_json(entity) for entity in state.entities.values()],
-            "observations": [thing_json(one) for one in state.observations.values()],
-            "relations": [thing_json(relation) for relation in state.relations.values()],
+            "meta": {**LOG_MARKER, "storeId": self._store, "createdAt": format_iso(at)},
+            "entities": [encode_thing(entity) for entity in state.entities.values()],
+            "observations": [encode_thing(one) for one in state.observations.values()],
+            "relations": [encode_thing(relation) for relation in state.relations.values()],
         }
         index = {
             "lastEventLineCount": lines,
-            "snapshotBuiltAt": iso(at),
-            "jsonlModifiedAt": iso(at if info is None else info.modified_at),
-            "stats": state.stats(),
-            "nameToEntityId": {normalised(e.name): e.id for e in state.entities.values()},
+            "snapshotBuiltAt": format_iso(at),
+            "jsonlModifiedAt": format_iso(at if info is None else info.modified_at),
+            "stats": state.compute_stats(),
+            "nameToEntityId": {compute_name_key(e.name): e.id for e in state.entities.values()},
         }
-        await self._files.write(SNAPSHOT, _pretty(snapshot))
-        await self._files.write(INDEX, _pretty(index))
+        await self._files.write(SNAPSHOT_PATH, _encode_pretty(snapshot))
+        await self._files.write(INDEX_PATH, _encode_pretty(index))
         await self.write_view(state, at)
 
     async def write_view(self, state: GraphState, at: int) -> None:
-        await self._files.write(VIEW, view(state, self._store, at).encode("utf-8"))
+        await self._files.write(VIEW_PATH, render_view(state, self._store, at).encode("utf-8"))
 
     async def refresh_view(self, state: GraphState, there: str | None, at: int) -> None:
         """A view that differs in its time alone is left as it is."""
-        if there is None or without_time(there) != without_time(view(state, self._store, at)):
+        if there is None or strip_time(there) != strip_time(render_view(state, self._store, at)):
             await self.write_view(state, at)
 
     async def read_view(self) -> str | None:
         try:
-            return (await self._files.read(VIEW)).decode("utf-8", "replace")
+            return (await self._files.read(VIEW_PATH)).decode("utf-8", "replace")
         except NotFound:
             return None
 
-    async def _there(self) -> set[str]:
+    async def _list_names(self) -> set[str]:
         try:
-            return {info.name for info in await self._files.list(FOLDER)}
+            return {info.name for info in await self._files.list(GRAPH_FOLDER)}
         except NotFound:
             return set()
 
 
-async def noted_banks(library: Library) -> dict[str, str]:
+async def read_mirrored_banks(library: Library) -> dict[str, str]:
     """The project that the log of each bank was last written for, by the bank's address."""
     return {
-        key.removeprefix(_NOTE): cast(dict[str, str], json.loads(note))["project"]
-        for key, note in (await library.notes(_NOTE)).items()
+        key.removeprefix(_NOTE_PREFIX): cast(dict[str, str], json.loads(note))["project"]
+        for key, note in (await library.list_notes(_NOTE_PREFIX)).items()
     }
 
 
-def whole_log(state: GraphState, drops: Sequence[Event] = ()) -> bytes:
+def encode_whole_log(state: GraphState, drops: Sequence[Event] = ()) -> bytes:
     """The shortest log that tells this state, and of what was dropped lately."""
-    puts = difference(GraphState(), state, lambda key: state.times[key])
-    return MARKER_LINE + written(drops) + written(puts)
+    puts = compute_difference(GraphState(), state, lambda key: state.times[key])
+    return MARKER_LINE + encode_events(drops) + encode_events(puts)
 
 
-def _pretty(value: Any) -> bytes:
+def _encode_pretty(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8")

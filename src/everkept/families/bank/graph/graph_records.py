@@ -5,42 +5,53 @@ from functools import cached_property
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update, Where
-from everkept.core.secrets import Masking
-from everkept.core.text import normalised
-from everkept.core.times import iso
+from everkept.core.records import (
+    Delete,
+    Insert,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Restore,
+    Step,
+    Update,
+)
+from everkept.core.secrets import Masker
+from everkept.core.text import compute_name_key
+from everkept.core.times import format_iso
 from everkept.families.bank.graph.model import (
-    LOG_IDS,
-    SOURCE,
+    LOG_IDS_FACET,
+    SOURCE_FACET,
     EntityState,
     GraphState,
     ObservationState,
     RelationState,
-    attrs_of,
-    entity_id,
-    observation_id,
-    observation_id_below,
-    observation_public_id,
-    own_id,
-    public_id,
-    relation_id,
+    compute_entity_id,
+    compute_observation_id,
+    compute_own_id,
+    compute_relation_id,
+    get_attrs,
+    get_observation_id,
+    get_public_id,
+    resolve_observation_id,
     with_attrs,
     with_log_id,
 )
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,
-    STUB,
+    STUB_FACETS,
     UNKNOWN_TYPE,
+    build_entity_step,
+    build_observation,
+    build_relation,
     is_stub,
-    make_entity,
-    new_observation,
-    new_relation,
 )
 from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.values import Value, field, replace
 
-LOOKS = 5  # at a store that others keep changing; what is missed then comes with the next change
+MAX_READ_ATTEMPTS = (
+    5  # at a store that others keep changing; what is missed then comes with the next change
+)
 
 
 class GraphRecords(Value, frozen=False):
@@ -49,115 +60,119 @@ class GraphRecords(Value, frozen=False):
     revision: int = 0
     entities: dict[str, Record] = field(default_factory=dict[str, Record])
     observations: list[Record] = field(default_factory=list[Record])
-    links: list[Link] = field(default_factory=list[Link])
+    links: list[RecordLink] = field(default_factory=list[RecordLink])
 
-    def live(self) -> GraphState:
+    def build_live(self) -> GraphState:
         entities = {key: e for key, e in self.entities.items() if e.deleted_at is None}
         observations = [record for record in self.observations if record.deleted_at is None]
         links = [link for link in self.links if link.deleted_at is None]
-        return shown(entities.values(), observations, links, entities, _changed_at)
+        return build_state(entities.values(), observations, links, entities, _get_change_time)
 
-    def deleted(self) -> GraphState:
+    def build_deleted(self) -> GraphState:
         """What is not live any more, with the times of its deletion."""
         entities = [record for record in self.entities.values() if record.deleted_at is not None]
         observations = [record for record in self.observations if record.deleted_at is not None]
         links = [link for link in self.links if link.deleted_at is not None]
-        return shown(entities, observations, links, self.entities, lambda x: x.deleted_at or 0)
+        return build_state(
+            entities, observations, links, self.entities, lambda x: x.deleted_at or 0
+        )
 
 
-async def loaded(store: RecordStore) -> GraphRecords:
+async def load_graph(store: RecordStore) -> GraphRecords:
     graph = GraphRecords()
-    for _ in range(LOOKS):
-        graph = await _read(store)
-        if await store.revision() == graph.revision:
+    for _ in range(MAX_READ_ATTEMPTS):
+        graph = await _read_graph(store)
+        if await store.get_revision() == graph.revision:
             break
     return graph
 
 
-async def _read(store: RecordStore) -> GraphRecords:
-    revision = await store.revision()
-    entities = await store.scan(Where(kinds=(ENTITY,), deleted=None))
-    observations = await store.scan(Where(kinds=(OBSERVATION,), deleted=None))
+async def _read_graph(store: RecordStore) -> GraphRecords:
+    revision = await store.get_revision()
+    entities = await store.scan(RecordFilter(kinds=(ENTITY,), deleted=None))
+    observations = await store.scan(RecordFilter(kinds=(OBSERVATION,), deleted=None))
     links = await store.scan_links(deleted=None)
     by_id = {record.id: record for record in entities}
     between = [link for link in links if link.source in by_id and link.target in by_id]
     return GraphRecords(revision, by_id, observations, between)
 
 
-def shown(
+def build_state(
     listed: Iterable[Record],
     observations: Iterable[Record],
-    links: Iterable[Link],
+    links: Iterable[RecordLink],
     among: Mapping[str, Record],
-    when: Callable[[Record | Link], int],
+    when: Callable[[Record | RecordLink], int],
 ) -> GraphState:
     """The public form of things; `among` has the entities that they belong to.
 
     Entities that differ in nothing but their spelling are one there.
     """
     state = GraphState()
-    ids = {record_id: public_id(entity) for record_id, entity in among.items()}
+    ids = {record_id: get_public_id(entity) for record_id, entity in among.items()}
 
-    def note(key: str, thing: Record | Link) -> None:
+    def note(key: str, thing: Record | RecordLink) -> None:
         state.times[key] = max(when(thing), state.times.get(key, 0))
 
     groups: dict[str, list[Record]] = {}
     for entity in listed:
         groups.setdefault(ids[entity.id], []).append(entity)
         note(ids[entity.id], entity)
-    state.entities = {key: _entity_state(key, records) for key, records in groups.items()}
+    state.entities = {key: _build_entity_state(key, records) for key, records in groups.items()}
     # Of two with one id it is the one of the log that gives way.
-    for record in sorted(observations, key=lambda record: LOG_IDS in record.facets):
+    for record in sorted(observations, key=lambda record: LOG_IDS_FACET in record.facets):
         if (owner := among.get(record.parent or "")) is not None:
-            observation = _observation_state(owner, ids[owner.id], record)
-            if observation.says_something_else_than(state.observations.get(observation.id)):
-                plain = replace(record, facets={**record.facets, LOG_IDS: {}})
-                observation = _observation_state(owner, ids[owner.id], plain)
+            observation = _build_observation_state(owner, ids[owner.id], record)
+            if observation.is_different_from(state.observations.get(observation.id)):
+                plain = replace(record, facets={**record.facets, LOG_IDS_FACET: {}})
+                observation = _build_observation_state(owner, ids[owner.id], plain)
             state.observations[observation.id] = observation
             note(observation.id, record)
     for link in sorted(links, key=lambda link: (link.created_at, link.id)):
         source, target = ids.get(link.source), ids.get(link.target)
         if source is not None and target is not None:
-            key = relation_id(source, link.verb, target)
+            key = compute_relation_id(source, link.verb, target)
             relation = RelationState(source, target, link.verb, link.created_at)
             state.relations.setdefault(key, relation)
             note(key, link)
     return state
 
 
-def _entity_state(key: str, records: Sequence[Record]) -> EntityState:
+def _build_entity_state(key: str, records: Sequence[Record]) -> EntityState:
     """Of several spellings the oldest is shown, with the attributes of the first that has some."""
     ordered = sorted(records, key=lambda record: (record.created_at, record.id))
     return EntityState(
         key,
         ordered[0].name or "",
         ordered[0].type or "",
-        attrs_among(ordered),
+        find_attrs(ordered),
         ordered[0].created_at,
         max(record.updated_at for record in ordered),
     )
 
 
-def attrs_among(records: Iterable[Record]) -> dict[str, Any]:
+def find_attrs(records: Iterable[Record]) -> dict[str, Any]:
     nothing: dict[str, Any] = {}
-    return next((found for record in records if (found := attrs_of(record))), nothing)
+    return next((found for record in records if (found := get_attrs(record))), nothing)
 
 
-def _observation_state(owner: Record, public: str, record: Record) -> ObservationState:
+def _build_observation_state(owner: Record, public: str, record: Record) -> ObservationState:
     # Our own id of the owner matters only where a log has others.
-    own = own_id(owner) if LOG_IDS in record.facets else public
-    key = observation_id_below(own, public, record)
-    return ObservationState(key, public, record.text, record.facets.get(SOURCE), record.at)
+    own = compute_own_id(owner) if LOG_IDS_FACET in record.facets else public
+    key = resolve_observation_id(own, public, record)
+    return ObservationState(
+        key, public, record.text, record.facets.get(SOURCE_FACET), record.effective_at
+    )
 
 
-def _changed_at(thing: Record | Link) -> int:
+def _get_change_time(thing: Record | RecordLink) -> int:
     return thing.updated_at if isinstance(thing, Record) else thing.created_at
 
 
-MILLISECOND = 1_000  # the format knows times no closer
+MILLISECOND_MICROSECONDS = 1_000  # the format knows times no closer
 
 
-class Taken(Value, frozen=False):
+class MergeCounts(Value, frozen=False):
     """How many parts came in or changed, and how many were removed."""
 
     entities: int = 0
@@ -170,18 +185,18 @@ class Taken(Value, frozen=False):
         return self.entities + self.observations + self.relations + self.removed
 
 
-class Former(Value):
+class FormerHolder(Value):
     """The record that had a public id, and until when."""
 
     record: str
     until: int
 
 
-class Index:
+class GraphIndex:
     """The records of a graph by what makes them the same as parts of another."""
 
     def __init__(
-        self, graph: GraphRecords, former: Mapping[str, Sequence[Former]] | None = None
+        self, graph: GraphRecords, former: Mapping[str, Sequence[FormerHolder]] | None = None
     ) -> None:
         self.live: dict[str, list[Record]] = {}
         self.dead: dict[str, Record] = {}  # the one deleted last
@@ -189,10 +204,10 @@ class Index:
         self.observed: dict[tuple[str, str], Record] = {}
         self.forgotten: dict[tuple[str, str], Record] = {}
         self.children: dict[str, list[Record]] = {}
-        self.linked: dict[str, list[Link]] = {}
-        self.unlinked: dict[str, Link] = {}
-        self.beside: dict[str, list[Link]] = {}
-        self.ids = {record.id: own_id(record) for record in graph.entities.values()}
+        self.linked: dict[str, list[RecordLink]] = {}
+        self.unlinked: dict[str, RecordLink] = {}
+        self.beside: dict[str, list[RecordLink]] = {}
+        self.ids = {record.id: compute_own_id(record) for record in graph.entities.values()}
         self.entities = graph.entities
         self._former = former or {}
         self._places = {
@@ -200,22 +215,22 @@ class Index:
             for record in graph.entities.values()
             if record.deleted_at is None
         }
-        self._take_entities(graph)
-        self._take_observations(graph)
-        self._take_links(graph)
+        self._add_entities(graph)
+        self._add_observations(graph)
+        self._add_links(graph)
 
-    def current(self, key: str, at: int, known: int) -> str:
+    def find_current_id(self, key: str, at: int, known: int) -> str:
         """The public id that an entity has now which a log called by this one, at this time.
 
         `known` is when the log heard of it last: who added to an entity that had been renamed
         here meant the one they knew.
         """
-        holder = self._holder(key, at)
+        holder = self._find_holder(key, at)
         if holder is None and key not in self.live and key not in self.dead:
-            holder = self._holder(key, known)
+            holder = self._find_holder(key, known)
         return key if holder is None else self.ids.get(holder, key)
 
-    def _holder(self, key: str, at: int) -> str | None:
+    def _find_holder(self, key: str, at: int) -> str | None:
         """The record that had the id at a time and gave it up; None where it had died with it."""
         dead = self.dead.get(key)
         if dead is not None and at <= (dead.deleted_at or 0):
@@ -224,53 +239,53 @@ class Index:
         return min(held, key=lambda former: former.until).record if held else None
 
     @cached_property
-    def shown(self) -> dict[str, str]:
+    def records_by_public_id(self) -> dict[str, str]:
         """The ids that live entities and observations have for others, and the records."""
         live = [record for records in self.live.values() for record in records]
         below = self.observed.values()
-        return {public_id(record): record.id for record in live} | {
-            observation_public_id(record, self.entities[record.parent or ""]): record.id
+        return {get_public_id(record): record.id for record in live} | {
+            get_observation_id(record, self.entities[record.parent or ""]): record.id
             for record in below
             if record.id
         }
 
-    def is_taken(self, dead: Record) -> bool:
+    def is_place_taken(self, dead: Record) -> bool:
         """Whether a live entity has the place of a deleted one, as where types do not count."""
         return (dead.name_key, dead.variant) in self._places
 
-    def _take_entities(self, graph: GraphRecords) -> None:
+    def _add_entities(self, graph: GraphRecords) -> None:
         for record in sorted(graph.entities.values(), key=lambda r: (r.created_at, r.id)):
             key = self.ids[record.id]
             if record.deleted_at is not None:
-                self.dead[key] = _later(self.dead.get(key), record)
+                self.dead[key] = _pick_later(self.dead.get(key), record)
                 continue
             self.live.setdefault(key, []).append(record)
             if is_stub(record):
                 self.stubs[record.name_key or ""] = record
 
-    def _take_observations(self, graph: GraphRecords) -> None:
+    def _add_observations(self, graph: GraphRecords) -> None:
         for record in graph.observations:
             owner = graph.entities.get(record.parent or "")
             if owner is None:
                 continue
             key = (self.ids[owner.id], record.text)
             if record.deleted_at is not None:
-                self.forgotten[key] = _later(self.forgotten.get(key), record)
+                self.forgotten[key] = _pick_later(self.forgotten.get(key), record)
             elif owner.deleted_at is None:
                 self.observed.setdefault(key, record)
                 self.children.setdefault(owner.id, []).append(record)
 
-    def family(self, records: Sequence[Record]) -> list[Record | Link]:
+    def collect_family(self, records: Sequence[Record]) -> list[Record | RecordLink]:
         """Live entities with all that would go with them."""
-        found: list[Record | Link] = list(records)
+        found: list[Record | RecordLink] = list(records)
         for record in records:
             found += self.children.get(record.id, [])
             found += self.beside.get(record.id, [])
         return list({thing.id: thing for thing in found}.values())
 
-    def _take_links(self, graph: GraphRecords) -> None:
+    def _add_links(self, graph: GraphRecords) -> None:
         for link in graph.links:
-            key = relation_id(self.ids[link.source], link.verb, self.ids[link.target])
+            key = compute_relation_id(self.ids[link.source], link.verb, self.ids[link.target])
             if link.deleted_at is not None:
                 before = self.unlinked.get(key)
                 if before is None or (before.deleted_at or 0) < link.deleted_at:
@@ -281,31 +296,31 @@ class Index:
                 self.beside.setdefault(end, []).append(link)
 
 
-def _later(known: Record | None, record: Record) -> Record:
+def _pick_later(known: Record | None, record: Record) -> Record:
     if known is None or (known.deleted_at or 0) <= (record.deleted_at or 0):
         return record
     return known
 
 
-def key_of(entity: EntityState, masking: Masking) -> str:
+def compute_key(entity: EntityState, masking: Masker) -> str:
     """Return the id that an entity has here, which a log may compute in another way."""
-    return entity_id(masking.text(entity.name), masking.text(entity.type))
+    return compute_entity_id(masking.mask(entity.name), masking.mask(entity.type))
 
 
-class Placing:
+class StepBuilder:
     """Makes the steps by which parts come into the records, each once."""
 
-    def __init__(self, index: Index, masking: Masking, kept: Set[str]) -> None:
+    def __init__(self, index: GraphIndex, masking: Masker, kept: Set[str]) -> None:
         self.index = index
         self.steps: list[Step] = []
-        self.taken = Taken()
+        self.taken = MergeCounts()
         self._masking = masking
         self._kept = kept  # the public ids of entities that must stay what they are
         self._placed: dict[str, str] = {}
         self._removed: set[str] = set()
         self._amended: dict[str, int] = {}  # records, and the steps that change their facets
 
-    def owner(self, entity: EntityState, key: str) -> str:
+    def ensure_entity(self, entity: EntityState, key: str) -> str:
         """The id of the live record of an entity, which is made or restored where it is not.
 
         `key` is the id that we compute for it.
@@ -314,47 +329,51 @@ class Placing:
             return self._placed[key]
         if live := self.index.live.get(key):
             self._placed[key] = live[0].id
-        elif (dead := self.index.dead.get(key)) and not self.index.is_taken(dead):
+        elif (dead := self.index.dead.get(key)) and not self.index.is_place_taken(dead):
             self._placed[key] = dead.id
             self.steps.append(Restore(dead.ref))
-            facets = with_attrs(dead.facets, self._masking.json(entity.attrs))
+            facets = with_attrs(dead.facets, self._masking.mask_json(entity.attrs))
             # One that was renamed here has an id of ours.
-            given = entity.id if key_of(entity, self._masking) == key else key
+            given = entity.id if compute_key(entity, self._masking) == key else key
             self._amend(dead, self._with_id(facets, key, given))
             self.taken.entities += 1
         else:
-            self._placed[key] = self._made(entity)
+            self._placed[key] = self._create_entity(entity)
             self.taken.entities += 1
         return self._placed[key]
 
-    def describe(self, entity: EntityState, key: str) -> None:
+    def set_attrs(self, entity: EntityState, key: str) -> None:
         """Gives a live entity these attributes."""
         records = self.index.live[key]
-        holder = next((record for record in records if attrs_of(record)), records[0])
-        facets = self._facets(holder)
-        if self._amend(holder, with_attrs(facets, self._masking.json(entity.attrs))):
+        holder = next((record for record in records if get_attrs(record)), records[0])
+        facets = self._get_facets(holder)
+        if self._amend(holder, with_attrs(facets, self._masking.mask_json(entity.attrs))):
             self.taken.entities += 1
 
-    def name(self, record: Record, own: str, given: str) -> None:
+    def set_public_id(self, record: Record, own: str, given: str) -> None:
         """Gives a live entity the id that it has in the log."""
-        self._amend(record, self._with_id(self._facets(record), own, given))
+        self._amend(record, self._with_id(self._get_facets(record), own, given))
 
-    def observe(
+    def add_observation(
         self, entity: EntityState, key: str, observation: ObservationState, at: int
     ) -> Record:
-        owner, text = self.owner(entity, key), self._masking.text(observation.text)
+        owner, text = self.ensure_entity(entity, key), self._masking.mask(observation.text)
         dead = self.index.forgotten.get((key, text))
         self.taken.observations += 1
-        own = observation_id(key, text, iso(observation.at))
+        own = compute_observation_id(key, text, format_iso(observation.at))
         if dead is not None and dead.parent == owner:
             self.steps.append(Restore(dead.ref))
             facets = self._with_id(dead.facets, own, observation.id)
-            if (dead.at, dead.facets) != (observation.at, facets):
+            if (dead.effective_at, dead.facets) != (observation.at, facets):
                 values = {"occurred_at": observation.at, "facets": facets}
                 self.steps.append(Update(dead.id, values, dead.version))
             return replace(dead, id="", occurred_at=observation.at)
-        source = {SOURCE: self._masking.json(observation.source)} if observation.source else {}
-        record = new_observation(
+        source = (
+            {SOURCE_FACET: self._masking.mask_json(observation.source)}
+            if observation.source
+            else {}
+        )
+        record = build_observation(
             owner,
             text,
             at,
@@ -364,28 +383,28 @@ class Placing:
         self.steps.append(Insert(record))
         return replace(record, id="")
 
-    def redate(self, record: Record, key: str, observation: ObservationState) -> None:
+    def set_time(self, record: Record, key: str, observation: ObservationState) -> None:
         """Gives an observation of the entity with this id the time that the log has."""
-        own = observation_id(key, record.text, iso(observation.at))
+        own = compute_observation_id(key, record.text, format_iso(observation.at))
         facets = self._with_id(record.facets, own, observation.id, record)
         values = {"occurred_at": observation.at, "facets": facets}
         self.steps.append(Update(record.id, values, record.version))
         self.taken.observations += 1
 
-    def relate(
+    def add_relation(
         self, entities: tuple[EntityState, EntityState], keys: tuple[str, str], link: RelationState
     ) -> None:
-        ends = (self.owner(entities[0], keys[0]), self.owner(entities[1], keys[1]))
-        verb = self._masking.text(link.type)
-        dead = self.index.unlinked.get(relation_id(keys[0], verb, keys[1]))
+        ends = (self.ensure_entity(entities[0], keys[0]), self.ensure_entity(entities[1], keys[1]))
+        verb = self._masking.mask(link.type)
+        dead = self.index.unlinked.get(compute_relation_id(keys[0], verb, keys[1]))
         self.taken.relations += 1
         if dead is not None and (dead.source, dead.target) == ends:
             self.steps.append(Restore(dead.ref))
         else:
-            new = new_relation(ends[0], verb.strip(), ends[1], link.created_at)
+            new = build_relation(ends[0], verb.strip(), ends[1], link.created_at)
             self.steps.append(Insert(new))
 
-    def remove(self, things: Sequence[Record | Link]) -> None:
+    def remove(self, things: Sequence[Record | RecordLink]) -> None:
         """With all that hangs on one of them, which must be among them."""
         fresh = [thing for thing in things if thing.id not in self._removed]
         records = {thing.id for thing in fresh if isinstance(thing, Record)}
@@ -399,20 +418,20 @@ class Placing:
         self.taken.removed += len(fresh)
         self._removed |= {thing.id for thing in fresh}
 
-    def _made(self, entity: EntityState) -> str:
-        name, kind = self._masking.text(entity.name), self._masking.text(entity.type)
-        attrs = self._masking.json(entity.attrs)
-        is_unknown = normalised(kind) == UNKNOWN_TYPE and not attrs
-        facets = STUB if is_unknown else with_attrs({}, attrs)
-        facets = self._with_id(facets, entity_id(name, kind), entity.id)
-        fresh = BY_NAME_AND_TYPE.new(name, kind, entity.created_at, facets)
+    def _create_entity(self, entity: EntityState) -> str:
+        name, kind = self._masking.mask(entity.name), self._masking.mask(entity.type)
+        attrs = self._masking.mask_json(entity.attrs)
+        is_unknown = compute_name_key(kind) == UNKNOWN_TYPE and not attrs
+        facets = STUB_FACETS if is_unknown else with_attrs({}, attrs)
+        facets = self._with_id(facets, compute_entity_id(name, kind), entity.id)
+        fresh = BY_NAME_AND_TYPE.build_entity(name, kind, entity.created_at, facets)
         fresh = replace(fresh, updated_at=entity.updated_at)
         stub = self.index.stubs.get(fresh.name_key or "")
         if stub is not None and (is_unknown or self.index.ids[stub.id] in self._kept):
             stub = None
         elif stub is not None:
             del self.index.stubs[fresh.name_key or ""]
-        step, made = make_entity(fresh, stub)
+        step, made = build_entity_step(fresh, stub)
         self.steps.append(step)
         return made.id
 
@@ -420,17 +439,20 @@ class Placing:
         self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None
     ) -> dict[str, Any]:
         """With the id that the log has, unless something else has it here."""
-        if own != given and self.index.shown.get(given) not in (None, record and record.id):
+        if own != given and self.index.records_by_public_id.get(given) not in (
+            None,
+            record and record.id,
+        ):
             given = own
         return with_log_id(facets, own, given)
 
-    def _facets(self, record: Record) -> Mapping[str, Any]:
+    def _get_facets(self, record: Record) -> Mapping[str, Any]:
         """As they are after the steps so far."""
         step = self.steps[self._amended[record.id]] if record.id in self._amended else None
         return step.values["facets"] if isinstance(step, Update) else record.facets
 
     def _amend(self, record: Record, facets: Mapping[str, Any]) -> bool:
-        if self._facets(record) == facets:
+        if self._get_facets(record) == facets:
             return False
         step = Update(record.id, {"facets": facets}, record.version)
         if record.id in self._amended:

@@ -12,61 +12,72 @@ from everkept.core.commits import commit, retry
 from everkept.core.files import FileInfo
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch
-from everkept.core.secrets import Masking
-from everkept.core.sessions import Call, Report
+from everkept.core.secrets import Masker
+from everkept.core.sessions import Report, ToolCall
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, MarkerMismatch, ReadOnly
 from everkept.families.bank.banks import Bank, BankRecords, Banks
 from everkept.families.bank.graph.events import (
-    LOG,
-    Own,
-    glimpsed,
-    moved,
-    read_log,
-    snapshot_written,
+    LOG_PATH,
+    OwnChange,
+    encode_snapshot_event,
+    parse_log,
+    peek_events_since,
+    read_events_since,
 )
-from everkept.families.bank.graph.graph_folder import LOCK, Cursor, noted_banks, summary, whole_log
-from everkept.families.bank.graph.graph_records import GraphRecords, Index, Taken, loaded
-from everkept.families.bank.graph.log_merge import restoring
-from everkept.families.bank.graph.log_sync import Ahead, Sync, Synced, has_graph
-from everkept.families.bank.graph.model import GraphState, replayed
+from everkept.families.bank.graph.graph_folder import (
+    LOCK,
+    LogCursor,
+    encode_whole_log,
+    read_mirrored_banks,
+    summarize_graph,
+)
+from everkept.families.bank.graph.graph_records import (
+    GraphIndex,
+    GraphRecords,
+    MergeCounts,
+    load_graph,
+)
+from everkept.families.bank.graph.log_merge import plan_restore
+from everkept.families.bank.graph.log_sync import LogSync, LogSyncResult, SyncHint, has_graph
+from everkept.families.bank.graph.model import GraphState, replay_events
 from everkept.families.bank.model import StoreId
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Warned, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value
 
 log = logging.getLogger(__name__)
 
-NOT_TAKEN_IN = (
-    f"{LOG} was changed outside, as by git, and this answer is without what it brought: only "
+NOT_MERGED_NOTICE = (
+    f"{LOG_PATH} was changed outside, as by git, and this answer is without what it brought: only "
     "reading is allowed here. A server or command that may write takes it in."
 )
 
 
-class Rebuilt(Value):
+class RebuildResult(Value):
     state: GraphState
-    taken: Taken
+    taken: MergeCounts
     skipped: int
-    warnings: list[Warned]
+    warnings: list[ToolWarning]
 
 
-class Compacted(Value):
+class CompactResult(Value):
     """Lines before and after, and where the log of before is kept."""
 
     before: int
     after: int
     copy: str | None
-    warnings: list[Warned]
+    warnings: list[ToolWarning]
 
 
-class _Seen(Value):
+class _SeenLog(Value):
     """A log as it was when there was nothing more to do about it, and what is to be said of it."""
 
     info: FileInfo | None
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[ToolWarning, ...] = ()
 
 
-class Mirror:
+class GraphMirror:
     """Keeps log and records together. What fails is made up for by the next call.
 
     The records are the truth of this machine; the log is how they travel.
@@ -86,234 +97,245 @@ class Mirror:
         self._clock = clock
         self._mask = mask
         self._read_only = read_only
-        self._cursors: dict[str, Cursor] = {}
-        self._odd: dict[str, _Seen] = {}
+        self._cursors: dict[str, LogCursor] = {}
+        self._odd: dict[str, _SeenLog] = {}
         self._summaries: dict[str, tuple[str, int, str | None]] = {}
         self._viewed: dict[str, tuple[str, int]] = {}
 
-    async def meet(self, bank: Bank) -> list[Warned]:
+    async def merge_log(self, bank: Bank) -> list[ToolWarning]:
         """Takes in what others put into the log, which stays as it is; one look where none did."""
         try:
-            info = await bank.files.info(LOG)
+            info = await bank.files.read_info(LOG_PATH)
             if info is None:
                 return []
-            project = await self._records.project_id(bank)
-            if await self._is_met(bank, project, info):
+            project = await self._records.find_project_id(bank)
+            if await self._is_merged(bank, project, info):
                 return []
-            odd = self._odd_as_before(bank, info)
+            odd = self._find_known_warnings(bank, info)
             if odd is not None:
                 return odd
             if self._read_only:
-                return await self._not_taken_in(bank, info)
-            store = await self._records.to_read(bank)
-            return await self._synced(bank, lambda sync: sync.met(project, store))
+                return await self._find_unmerged_warnings(bank, info)
+            store = await self._records.open_to_read(bank)
+            return await self._run_sync(bank, lambda sync: sync.merge_log(project, store))
         except EverkeptError as error:
-            return [_behind(error)]
+            return [_build_behind_warning(error)]
 
-    async def follow(
-        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
-    ) -> list[Warned]:
+    async def append_changes(
+        self, bank: Bank, store: RecordStore | None = None, own: OwnChange | None = None
+    ) -> list[ToolWarning]:
         """Appends to the log what changed in the records, whoever changed it.
 
         `store` are the records, where the caller has them at hand, and `own` what it changed.
         """
-        return await self._followed(bank, store, own)
+        return await self._append_to_log(bank, store, own)
 
-    def followed(self, bank: Bank) -> int | None:
+    def get_appended_seq(self, bank: Bank) -> int | None:
         """The number of the change up to which the log says all, where this process knows it."""
         cursor = self._cursors.get(bank.address)
         return None if cursor is None else cursor.seq
 
-    async def keep_up(self, bank: Bank) -> bool:
+    async def sync(self, bank: Bank) -> bool:
         """Meets and follows when nobody wrote here; says whether anything came of it.
 
         What would only correct the log waits for a change: whoever just reads wants to find the
         file as it was.
         """
-        before = self._cursors.get(bank.address) or await self._sync(bank).files.cursor()
-        await self.meet(bank)
-        await self._followed(bank, None, None, corrects=False)
+        before = self._cursors.get(bank.address) or await self._build_sync(bank).files.read_cursor()
+        await self.merge_log(bank)
+        await self._append_to_log(bank, None, None, corrects=False)
         return self._cursors.get(bank.address, before) != before
 
-    async def project_of(self, bank: Bank) -> str | None:
-        return await self._records.project_id(bank)
+    async def find_project_id(self, bank: Bank) -> str | None:
+        return await self._records.find_project_id(bank)
 
-    async def mirrored(self) -> dict[str, str]:
+    async def read_mirrored_banks(self) -> dict[str, str]:
         """The addresses of all banks that ever had a log, each with the id of its project."""
-        return await noted_banks(self._library)
+        return await read_mirrored_banks(self._library)
 
-    async def rebuild(self, bank: Bank, report: Report | None = None) -> Rebuilt:
+    async def rebuild(self, bank: Bank, report: Report | None = None) -> RebuildResult:
         """Compares the whole log with the records, and writes what is derived from it anew."""
         self._check_writable()
         async with bank.files.lock(LOCK):
-            sync = self._sync(bank)
-            done = self._kept(bank, await sync.compared(report=report))
+            sync = self._build_sync(bank)
+            done = self._remember_cursor(bank, await sync.compare(report=report))
             if done.lines:
                 await sync.files.write_derived(done.state, done.lines, self._clock())
-        return Rebuilt(done.state, done.taken, done.skipped, done.warnings)
+        return RebuildResult(done.state, done.taken, done.skipped, done.warnings)
 
-    async def compact(self, bank: Bank, report: Report | None = None) -> Compacted:
+    async def compact(self, bank: Bank, report: Report | None = None) -> CompactResult:
         """Writes the log anew as the shortest one; a copy of the old one is kept."""
         self._check_writable()
         async with bank.files.lock(LOCK):
-            sync = self._sync(bank)
+            sync = self._build_sync(bank)
             at = self._clock()
             copy: str | None = None
             try:
-                done = self._kept(bank, await sync.compared(report=report))
+                done = self._remember_cursor(bank, await sync.compare(report=report))
             except MarkerMismatch:
-                done = await sync.anew(*await self._reached(bank))
-                copy = await sync.files.set_aside(at)
+                done = await sync.start_over(*await self._open_project(bank))
+                copy = await sync.files.rename_foreign_log(at)
             if not done.lines:
-                return Compacted(0, 0, None, done.warnings)
+                return CompactResult(0, 0, None, done.warnings)
             if done.cursor is None:
-                raise Conflict(f"{LOG} was changed at the same time.", hint="Try again.")
-            copy = copy or await sync.files.keep_copy(await sync.files.read() or b"")
-            new = whole_log(done.state, done.drops) + snapshot_written(done.state.stats(), at)
+                raise Conflict(f"{LOG_PATH} was changed at the same time.", hint="Try again.")
+            copy = copy or await sync.files.write_copy(await sync.files.read() or b"")
+            new = encode_whole_log(done.state, done.drops) + encode_snapshot_event(
+                done.state.compute_stats(), at
+            )
             done.cursor = await sync.files.write(done.cursor, new)
-            self._kept(bank, done)
+            self._remember_cursor(bank, done)
             after = new.count(b"\n")
             await sync.files.write_derived(done.state, after, at)
-        return Compacted(done.lines, after, copy, done.warnings)
+        return CompactResult(done.lines, after, copy, done.warnings)
 
-    async def state(self, bank: Bank) -> GraphState:
+    async def read_state(self, bank: Bank) -> GraphState:
         """The graph as the records have it."""
-        return (await loaded(await self._records.to_read(bank))).live()
+        return (await load_graph(await self._records.open_to_read(bank))).build_live()
 
-    def state_of(self, data: bytes) -> GraphState:
+    def parse_state(self, data: bytes) -> GraphState:
         """The graph that a log tells. Raises MarkerMismatch, and InvalidInput for broken lines."""
-        found = read_log(data)
+        found = parse_log(data)
         if found.skipped:
-            raise InvalidInput(f"{LOG} has {found.skipped} lines that are no event, or broken.")
-        return replayed(found.events)
+            raise InvalidInput(
+                f"{LOG_PATH} has {found.skipped} lines that are no event, or broken."
+            )
+        return replay_events(found.events)
 
-    async def set_state(self, bank: Bank, state: GraphState, call: Call) -> Taken:
+    async def set_state(self, bank: Bank, state: GraphState, call: ToolCall) -> MergeCounts:
         """Makes the records tell this graph and nothing else, in one change; then the log."""
         self._check_writable()
         async with bank.files.lock(LOCK):
-            sync = self._sync(bank)
+            sync = self._build_sync(bank)
             try:
                 # What others put into the log is in the past before it goes.
-                await sync.run(*await self._reached(bank))
+                await sync.run(*await self._open_project(bank))
             except MarkerMismatch:
-                await sync.files.set_aside(self._clock())
-            store = await self._records.to_write(bank)
-            taken = await self._set(store, state, call)
-            self._kept(bank, await sync.run(*await self._reached(bank)))
+                await sync.files.rename_foreign_log(self._clock())
+            store = await self._records.open_to_write(bank)
+            taken = await self._set_records(store, state, call)
+            self._remember_cursor(bank, await sync.run(*await self._open_project(bank)))
         return taken
 
-    async def summary(self, bank: Bank) -> str | None:
+    async def read_summary(self, bank: Bank) -> str | None:
         """A short overview; None without a graph."""
         if not self._read_only:
-            await self.meet(bank)
-        project = await self._records.project_id(bank)
+            await self.merge_log(bank)
+        project = await self._records.find_project_id(bank)
         if project is None:
             return None
-        store = await self._records.to_read(bank)
-        revision = await store.revision()
+        store = await self._records.open_to_read(bank)
+        revision = await store.get_revision()
         known = self._summaries.get(bank.address)
         if known is None or known[:2] != (project, revision):
-            text = known[2] if known and await _is_quiet(store, project, known[:2]) else None
-            text = text or await asyncio.to_thread(_summary_of, await loaded(store))
+            text = (
+                known[2] if known and await _is_graph_unchanged(store, project, known[:2]) else None
+            )
+            text = text or await asyncio.to_thread(_summarize_records, await load_graph(store))
             self._summaries[bank.address] = known = (project, revision, text)
         return known[2]
 
     async def refresh_view(self, bank: Bank) -> None:
         """Writes the view for people anew where the graph is another one than it shows."""
-        project = None if self._read_only else await self._records.project_id(bank)
+        project = None if self._read_only else await self._records.find_project_id(bank)
         if project is None:
             return
-        store = await self._records.to_read(bank)
+        store = await self._records.open_to_read(bank)
         viewed = self._viewed.get(bank.address)
-        revision = await store.revision()
+        revision = await store.get_revision()
         if viewed != (project, revision) and not (
-            viewed and await _is_quiet(store, project, viewed)
+            viewed and await _is_graph_unchanged(store, project, viewed)
         ):
-            files = self._sync(bank).files
-            state = await asyncio.to_thread((await loaded(store)).live)
+            files = self._build_sync(bank).files
+            state = await asyncio.to_thread((await load_graph(store)).build_live)
             there = await files.read_view()
             if there is not None or not state.is_empty:
                 await files.refresh_view(state, there, self._clock())
         self._viewed[bank.address] = (project, revision)
 
-    def _sync(self, bank: Bank) -> Sync:
-        return Sync(bank, self._records, self._library, self._clock, mask=self._mask)
+    def _build_sync(self, bank: Bank) -> LogSync:
+        return LogSync(bank, self._records, self._library, self._clock, mask=self._mask)
 
-    async def _reached(self, bank: Bank) -> tuple[str | None, RecordStore]:
-        return await self._records.project_id(bank), await self._records.to_read(bank)
+    async def _open_project(self, bank: Bank) -> tuple[str | None, RecordStore]:
+        return await self._records.find_project_id(bank), await self._records.open_to_read(bank)
 
-    async def _followed(
-        self, bank: Bank, store: RecordStore | None, own: Own | None, *, corrects: bool = True
-    ) -> list[Warned]:
+    async def _append_to_log(
+        self, bank: Bank, store: RecordStore | None, own: OwnChange | None, *, corrects: bool = True
+    ) -> list[ToolWarning]:
         if self._read_only:
             return []
         try:
-            project = await self._records.project_id(bank)
-            records = store or await self._records.to_read(bank)
-            ahead = await self._ahead(bank, project, records, own)
-            if await self._is_told(bank, records, ahead, corrects=corrects):
+            project = await self._records.find_project_id(bank)
+            records = store or await self._records.open_to_read(bank)
+            ahead = await self._prepare_hint(bank, project, records, own)
+            if await self._is_up_to_date(bank, records, ahead, corrects=corrects):
                 return []
-            info = await bank.files.info(LOG) if bank.address in self._odd else None
-            odd = self._odd_as_before(bank, info)
+            info = await bank.files.read_info(LOG_PATH) if bank.address in self._odd else None
+            odd = self._find_known_warnings(bank, info)
             if odd is not None:
                 return odd
-            return await self._synced(bank, lambda sync: sync.run(project, records, ahead))
+            return await self._run_sync(bank, lambda sync: sync.run(project, records, ahead))
         except EverkeptError as error:
-            return [_behind(error)]
+            return [_build_behind_warning(error)]
 
-    async def _ahead(
-        self, bank: Bank, project: str | None, store: RecordStore, own: Own | None
-    ) -> Ahead:
+    async def _prepare_hint(
+        self, bank: Bank, project: str | None, store: RecordStore, own: OwnChange | None
+    ) -> SyncHint:
         known = self._cursors.get(bank.address)
-        cursor = known or await self._sync(bank).files.cursor()
+        cursor = known or await self._build_sync(bank).files.read_cursor()
         if cursor is None or cursor.project != project:
-            return Ahead()
+            return SyncHint()
         if known is not None and own is not None and own.after == cursor.seq:
-            return Ahead(cursor, own.news, is_exact=True)
-        return Ahead(cursor, await glimpsed(store, cursor.seq, cursor.mark))
+            return SyncHint(cursor, own.news, is_exact=True)
+        return SyncHint(cursor, await peek_events_since(store, cursor.seq, cursor.mark))
 
-    async def _is_told(
-        self, bank: Bank, store: RecordStore, ahead: Ahead, *, corrects: bool
+    async def _is_up_to_date(
+        self, bank: Bank, store: RecordStore, ahead: SyncHint, *, corrects: bool
     ) -> bool:
         """Whether there is nothing to follow; found out without a lock, and so without a trace."""
         cursor, news = ahead.cursor, ahead.news
         if cursor is None:
-            return not await has_graph(store) and await bank.files.info(LOG) is None
+            return not await has_graph(store) and await bank.files.read_info(LOG_PATH) is None
         if news is None or news.seq != cursor.seq or (cursor.owes and corrects):
             return False
-        return cursor.fits(await bank.files.info(LOG))
+        return cursor.is_unchanged(await bank.files.read_info(LOG_PATH))
 
-    async def _is_met(self, bank: Bank, project: str | None, info: FileInfo) -> bool:
+    async def _is_merged(self, bank: Bank, project: str | None, info: FileInfo) -> bool:
         """Whether the log is as we left it, or as another process did and noted."""
         cursor = self._cursors.get(bank.address)
-        if cursor is None or not cursor.stands(project, info):
-            store = await self._records.to_read(bank)
-            cursor = await self._sync(bank).cursor(project, store)
-            if cursor is None or not cursor.fits(info):
+        if cursor is None or not cursor.is_current(project, info):
+            store = await self._records.open_to_read(bank)
+            cursor = await self._build_sync(bank).find_cursor(project, store)
+            if cursor is None or not cursor.is_unchanged(info):
                 return False
             self._cursors[bank.address] = cursor
         return True
 
-    async def _not_taken_in(self, bank: Bank, info: FileInfo) -> list[Warned]:
+    async def _find_unmerged_warnings(self, bank: Bank, info: FileInfo) -> list[ToolWarning]:
         """For who may not write; a log that was only touched has nothing new."""
-        sync = self._sync(bank)
-        cursor, data = await sync.cursor(*await self._reached(bank)), await sync.files.read()
-        same = cursor is not None and cursor.is_of(data or b"")
-        found = () if same else (Warned("graph_file_not_taken_in", NOT_TAKEN_IN),)
-        self._odd[bank.address] = _Seen(info, found)
+        sync = self._build_sync(bank)
+        cursor, data = (
+            await sync.find_cursor(*await self._open_project(bank)),
+            await sync.files.read(),
+        )
+        same = cursor is not None and cursor.has_content(data or b"")
+        found = () if same else (ToolWarning("graph_file_not_taken_in", NOT_MERGED_NOTICE),)
+        self._odd[bank.address] = _SeenLog(info, found)
         return list(found)
 
-    async def _synced(self, bank: Bank, work: Callable[[Sync], Awaitable[Synced]]) -> list[Warned]:
+    async def _run_sync(
+        self, bank: Bank, work: Callable[[LogSync], Awaitable[LogSyncResult]]
+    ) -> list[ToolWarning]:
         async with bank.files.lock(LOCK):
             try:
-                done = await work(self._sync(bank))
+                done = await work(self._build_sync(bank))
             except MarkerMismatch as error:
-                warning = Warned(error.code, str(error))
-                self._odd[bank.address] = _Seen(await bank.files.info(LOG), (warning,))
+                warning = ToolWarning(error.code, str(error))
+                self._odd[bank.address] = _SeenLog(await bank.files.read_info(LOG_PATH), (warning,))
                 return [warning]
-        return self._kept(bank, done).warnings
+        return self._remember_cursor(bank, done).warnings
 
-    def _kept(self, bank: Bank, done: Synced) -> Synced:
+    def _remember_cursor(self, bank: Bank, done: LogSyncResult) -> LogSyncResult:
         self._odd.pop(bank.address, None)
         if done.cursor is None:
             self._cursors.pop(bank.address, None)
@@ -321,14 +343,16 @@ class Mirror:
             self._cursors[bank.address] = done.cursor
         return done
 
-    def _odd_as_before(self, bank: Bank, info: FileInfo | None) -> list[Warned] | None:
+    def _find_known_warnings(self, bank: Bank, info: FileInfo | None) -> list[ToolWarning] | None:
         odd = self._odd.get(bank.address)
         return list(odd.warnings) if odd is not None and odd.info == info else None
 
-    async def _set(self, store: RecordStore, state: GraphState, call: Call) -> Taken:
-        async def attempt() -> Taken:
-            graph = await loaded(store)
-            placing = restoring(state, Index(graph), Masking(enabled=self._mask))
+    async def _set_records(
+        self, store: RecordStore, state: GraphState, call: ToolCall
+    ) -> MergeCounts:
+        async def attempt() -> MergeCounts:
+            graph = await load_graph(store)
+            placing = plan_restore(state, GraphIndex(graph), Masker(enabled=self._mask))
             if placing.steps:
                 batch = Batch(
                     tuple(placing.steps),
@@ -344,28 +368,28 @@ class Mirror:
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise ReadOnly(f"Nothing may be written here, {LOG} included.")
+            raise ReadOnly(f"Nothing may be written here, {LOG_PATH} included.")
 
 
-def _summary_of(graph: GraphRecords) -> str | None:
-    return summary(graph.live())
+def _summarize_records(graph: GraphRecords) -> str | None:
+    return summarize_graph(graph.build_live())
 
 
-async def _is_quiet(store: RecordStore, project: str, known: tuple[str, int]) -> bool:
+async def _is_graph_unchanged(store: RecordStore, project: str, known: tuple[str, int]) -> bool:
     """Whether no change since was one of the graph's."""
     if known[0] != project:
         return False
-    steps = await moved(store, known[1])
+    steps = await read_events_since(store, known[1])
     return steps is not None and not steps.events
 
 
-def _behind(error: EverkeptError) -> Warned:
-    log.warning("%s is behind: %s", LOG, error)
-    message = f"{LOG} could not be brought up to date and follows later: {error}"
-    return Warned("graph_file_behind", message)
+def _build_behind_warning(error: EverkeptError) -> ToolWarning:
+    log.warning("%s is behind: %s", LOG_PATH, error)
+    message = f"{LOG_PATH} could not be brought up to date and follows later: {error}"
+    return ToolWarning("graph_file_behind", message)
 
 
-class Stats(Value):
+class BankGraphStats(Value):
     entity_count: Annotated[int, Field(name="entityCount")]
     observation_count: Annotated[int, Field(name="observationCount")]
     relation_count: Annotated[int, Field(name="relationCount")]
@@ -373,24 +397,31 @@ class Stats(Value):
     relation_types: Annotated[list[str], Field(name="relationTypes")]
 
     @classmethod
-    def of(cls, state: GraphState) -> "Stats":
-        stats: dict[str, Any] = state.stats()
+    def from_state(cls, state: GraphState) -> "BankGraphStats":
+        stats: dict[str, Any] = state.compute_stats()
         return cls(*stats.values())
 
 
 class RebuiltGraph(Value):
     success: bool
     message: str
-    stats: Stats
+    stats: BankGraphStats
     taken_in: Annotated[int, Field(name="takenIn")]
     skipped_lines: Annotated[int, Field(name="skippedLines")]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @classmethod
-    def of(cls, done: Rebuilt) -> "RebuiltGraph":
+    def from_result(cls, done: RebuildResult) -> "RebuiltGraph":
         taken = done.taken.total
         message = "Graph rebuilt." if not taken else f"Graph rebuilt; {taken} parts were taken in."
-        return cls(True, message, Stats.of(done.state), taken, done.skipped, done.warnings or None)
+        return cls(
+            True,
+            message,
+            BankGraphStats.from_state(done.state),
+            taken,
+            done.skipped,
+            done.warnings or None,
+        )
 
 
 class CompactedGraph(Value):
@@ -399,10 +430,10 @@ class CompactedGraph(Value):
     before: int
     after: int
     copy: str | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
     @classmethod
-    def of(cls, done: Compacted) -> "CompactedGraph":
+    def from_result(cls, done: CompactResult) -> "CompactedGraph":
         message = (
             f"Graph compacted; the old log is kept as {done.copy}."
             if done.copy
@@ -414,44 +445,46 @@ class CompactedGraph(Value):
 class MaintainedGraph(Value):
     success: bool
     operation: str
-    stats: Stats | None = None
+    stats: BankGraphStats | None = None
     before: int | None = None
     after: int | None = None
     copy: str | None = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class MirrorTools(Family):
+class MirrorTools(ToolFamily):
     """Taking in what came with git, and making the log short."""
 
-    def __init__(self, banks: Banks, mirror: Mirror) -> None:
+    def __init__(self, banks: Banks, mirror: GraphMirror) -> None:
         self._banks = banks
         self._mirror = mirror
 
     @tool(Effect.REPEATABLE)
-    async def graph_rebuild(self, call: Call, store_id: StoreId | None = None) -> RebuiltGraph:
+    async def graph_rebuild(self, call: ToolCall, store_id: StoreId | None = None) -> RebuiltGraph:
         """Merge graph/graph.jsonl into the graph; rewrite snapshot, index and graph.md."""
-        bank = await self._banks.existing(call, store_id)
-        return RebuiltGraph.of(await self._mirror.rebuild(bank, call.report))
+        bank = await self._banks.require_bank(call, store_id)
+        return RebuiltGraph.from_result(await self._mirror.rebuild(bank, call.report))
 
     @tool(Effect.DESTROYS)
-    async def graph_compact(self, call: Call, store_id: StoreId | None = None) -> CompactedGraph:
+    async def graph_compact(
+        self, call: ToolCall, store_id: StoreId | None = None
+    ) -> CompactedGraph:
         """Rewrite graph/graph.jsonl without its history; a copy is kept beside it."""
-        bank = await self._banks.existing(call, store_id)
-        return CompactedGraph.of(await self._mirror.compact(bank, call.report))
+        bank = await self._banks.require_bank(call, store_id)
+        return CompactedGraph.from_result(await self._mirror.compact(bank, call.report))
 
 
-class MirrorExtras(Family):
+class MirrorMaintenanceTools(ToolFamily):
     """The same behind one name."""
 
-    def __init__(self, banks: Banks, mirror: Mirror) -> None:
+    def __init__(self, banks: Banks, mirror: GraphMirror) -> None:
         self._banks = banks
         self._mirror = mirror
 
     @tool(Effect.DESTROYS)
     async def graph_maintain(
         self,
-        call: Call,
+        call: ToolCall,
         operation: Annotated[
             Literal["rebuild", "compact", "stats"],
             Field("As graph_rebuild, graph_compact; counts."),
@@ -459,7 +492,7 @@ class MirrorExtras(Family):
         store_id: StoreId | None = None,
     ) -> MaintainedGraph:
         """Rebuild or compact the graph's log, or count the graph."""
-        bank = await self._banks.existing(call, store_id)
+        bank = await self._banks.require_bank(call, store_id)
         if operation == "compact":
             short = await self._mirror.compact(bank, call.report)
             return MaintainedGraph(
@@ -473,8 +506,13 @@ class MirrorExtras(Family):
         if operation == "rebuild":
             done = await self._mirror.rebuild(bank, call.report)
             return MaintainedGraph(
-                True, operation, Stats.of(done.state), warnings=done.warnings or None
+                True,
+                operation,
+                BankGraphStats.from_state(done.state),
+                warnings=done.warnings or None,
             )
-        warnings = await self._mirror.meet(bank)
-        state = await self._mirror.state(bank)
-        return MaintainedGraph(True, operation, Stats.of(state), warnings=warnings or None)
+        warnings = await self._mirror.merge_log(bank)
+        state = await self._mirror.read_state(bank)
+        return MaintainedGraph(
+            True, operation, BankGraphStats.from_state(state), warnings=warnings or None
+        )

@@ -8,67 +8,74 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
-from everkept.core.records import Link, Record
-from everkept.core.text import normalised
-from everkept.core.times import iso
-from everkept.graph.entities import NAME_LIMIT
+from everkept.core.records import Record, RecordLink
+from everkept.core.text import compute_name_key
+from everkept.core.times import format_iso
+from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import Field
-from everkept.tools.tool import Warned
+from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field
 
 ENTITY_PREFIX = "ent_"
 OBSERVATION_PREFIX = "obs_"
 RELATION_PREFIX = "rel_"
-LENGTH = 12  # characters behind the prefix
+ID_CHARACTERS = 12  # characters behind the prefix
 
 
-def entity_id(name: str, entity_type: str) -> str:
+def compute_entity_id(name: str, entity_type: str) -> str:
     """One id for all spellings that are one entity: case, blanks and composition do not count."""
-    return _public_id(ENTITY_PREFIX, normalised(name), normalised(entity_type))
+    return _compute_id(ENTITY_PREFIX, compute_name_key(name), compute_name_key(entity_type))
 
 
-def observation_id(entity_id: str, text: str, timestamp_iso: str) -> str:
-    return _public_id(OBSERVATION_PREFIX, entity_id, text, timestamp_iso)
+def compute_observation_id(entity_id: str, text: str, timestamp_iso: str) -> str:
+    return _compute_id(OBSERVATION_PREFIX, entity_id, text, timestamp_iso)
 
 
-def relation_id(from_id: str, relation_type: str, to_id: str) -> str:
-    return _public_id(RELATION_PREFIX, from_id, normalised(relation_type), to_id)
+def compute_relation_id(from_id: str, relation_type: str, to_id: str) -> str:
+    return _compute_id(RELATION_PREFIX, from_id, compute_name_key(relation_type), to_id)
 
 
-def _public_id(prefix: str, *parts: str) -> str:
+def _compute_id(prefix: str, *parts: str) -> str:
     # A text may hold what is no UTF-8, where it was taken from a file.
     data = ":".join(parts).encode("utf-8", "surrogatepass")
     code = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode("ascii")
-    return prefix + code[:LENGTH]
+    return prefix + code[:ID_CHARACTERS]
 
 
-TEXT_LIMIT = 100_000  # characters
-NODE_LIMIT = 1_000  # entities in one answer
-LIST_LIMIT = 100  # results of a search
+MAX_TEXT_CHARACTERS = 100_000  # characters
+MAX_NODES = 1_000  # entities in one answer
+MAX_SEARCH_RESULTS = 100  # results of a search
 
-ATTRS = "attrs"  # the facet of an entity that holds its free attributes
-SOURCE = "source"  # the facet of an observation that says where it comes from
+ATTRS_FACET = "attrs"  # the facet of an entity that holds its free attributes
+SOURCE_FACET = "source"  # the facet of an observation that says where it comes from
 # The facet of what a log has under an id that is computed otherwise: our id, and the log's.
-LOG_IDS = "log_ids"
-KINDS = ("manual", "tool", "import", "agent")  # of sources
+LOG_IDS_FACET = "log_ids"
+SOURCE_KINDS = ("manual", "tool", "import", "agent")  # of sources
 
 EntityRef = Annotated[
-    str, Field("Name, `name (type)` or id.", max_length=NAME_LIMIT * 2, blank=False)
+    str, Field("Name, `name (type)` or id.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
 ]
 FromEntity = Annotated[
     str,
-    Field("Source: name, `name (type)` or id.", "from", max_length=NAME_LIMIT * 2, blank=False),
+    Field(
+        "Source: name, `name (type)` or id.",
+        "from",
+        max_length=MAX_NAME_CHARACTERS * 2,
+        blank=False,
+    ),
 ]
-ToEntity = Annotated[str, Field("Target, likewise.", "to", max_length=NAME_LIMIT * 2, blank=False)]
+ToEntity = Annotated[
+    str, Field("Target, likewise.", "to", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
+]
 RelationType = Annotated[
     str,
-    Field("E.g. uses, depends_on.", "relationType", max_length=NAME_LIMIT, blank=False),
+    Field("E.g. uses, depends_on.", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False),
 ]
 ObservationId = Annotated[str, Field("obs_ id.", "observationId", max_length=100, blank=False)]
 Depth = Annotated[int, Field("Hops.", ge=1, le=2)]
 
 
-class EntityView(Value):
+class BankEntityView(Value):
     id: str
     name: str
     entity_type: Annotated[str, Field(name="entityType")]
@@ -77,41 +84,41 @@ class EntityView(Value):
     updated_at: Annotated[str, Field(name="updatedAt")]
 
     @classmethod
-    def of(cls, record: Record) -> "EntityView":
+    def from_record(cls, record: Record) -> "BankEntityView":
         return cls(
-            public_id(record),
+            get_public_id(record),
             record.name or "",
             record.type or "",
-            attrs_of(record) or None,
-            iso(record.created_at),
-            iso(record.updated_at),
+            get_attrs(record) or None,
+            format_iso(record.created_at),
+            format_iso(record.updated_at),
         )
 
 
-class Source(Value):
+class ObservationSource(Value):
     kind: str
     ref: str | None = None
 
 
-class ObservationView(Value):
+class BankObservationView(Value):
     id: str
     entity_id: Annotated[str, Field(name="entityId")]
     text: str
-    source: Source | None
+    source: ObservationSource | None
     timestamp: str
 
     @classmethod
-    def of(cls, record: Record, owner: Record) -> "ObservationView":
+    def from_record(cls, record: Record, owner: Record) -> "BankObservationView":
         return cls(
-            observation_public_id(record, owner),
-            public_id(owner),
+            get_observation_id(record, owner),
+            get_public_id(owner),
             record.text,
-            source_of(record),
-            iso(record.at),
+            get_source(record),
+            format_iso(record.effective_at),
         )
 
 
-class RelationView(Value):
+class BankRelationView(Value):
     id: str
     from_id: Annotated[str, Field(name="fromId")]
     to_id: Annotated[str, Field(name="toId")]
@@ -119,54 +126,59 @@ class RelationView(Value):
     created_at: Annotated[str, Field(name="createdAt")]
 
     @classmethod
-    def of(cls, link: Link, source: Record, target: Record) -> "RelationView":
-        ends = public_id(source), public_id(target)
-        return cls(relation_id(ends[0], link.verb, ends[1]), *ends, link.verb, iso(link.created_at))
+    def from_link(cls, link: RecordLink, source: Record, target: Record) -> "BankRelationView":
+        ends = get_public_id(source), get_public_id(target)
+        return cls(
+            compute_relation_id(ends[0], link.verb, ends[1]),
+            *ends,
+            link.verb,
+            format_iso(link.created_at),
+        )
 
 
 class UpsertedEntity(Value):
     success: bool
-    entity: EntityView
-    warnings: list[Warned] | None = None
+    entity: BankEntityView
+    warnings: list[ToolWarning] | None = None
 
 
 class AddedObservation(Value):
     success: bool
-    observation: ObservationView
-    warnings: list[Warned] | None = None
+    observation: BankObservationView
+    warnings: list[ToolWarning] | None = None
 
 
-class Linked(Value):
+class LinkedEntities(Value):
     """The relation where it was made or found; what was asked for where it was removed."""
 
     success: bool
-    relation: RelationView | None = None
+    relation: BankRelationView | None = None
     action: Literal["unlink"] | None = None
     from_: Annotated[str | None, Field(name="from")] = None
     to: str | None = None
     relation_type: Annotated[str | None, Field(name="relationType")] = None
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class Unlinked(Value):
+class UnlinkedEntities(Value):
     success: bool
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class Deleted(Value):
+class BankDeletion(Value):
     success: bool
     message: str
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-class OpenedNodes(Value):
-    entities: list[EntityView]
-    observations: list[ObservationView]
-    relations: list[RelationView]
-    warnings: list[Warned] | None = None
+class BankOpenedNodes(Value):
+    entities: list[BankEntityView]
+    observations: list[BankObservationView]
+    relations: list[BankRelationView]
+    warnings: list[ToolWarning] | None = None
 
 
-class Noted(Value):
+class NestedObservation(Value):
     """An observation as it stands below the entity it belongs to."""
 
     text: str
@@ -178,7 +190,7 @@ class FoundEntity(Value):
     name: str
     entity_type: Annotated[str, Field(name="entityType")]
     attrs: dict[str, Any] | None
-    observations: list[Noted]
+    observations: list[NestedObservation]
 
 
 class FoundObservation(Value):
@@ -194,88 +206,88 @@ class FoundRelation(Value):
     relation_type: Annotated[str, Field(name="relationType")]
 
 
-class FoundNodes(Value):
+class BankFoundNodes(Value):
     query: str
     entities: list[FoundEntity]
     observations: list[FoundObservation]
     relations: list[FoundRelation]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class DocPointer(Value):
     success: bool
     entity: str
     actions: list[str]
-    warnings: list[Warned] | None = None
+    warnings: list[ToolWarning] | None = None
 
 
-def own_id(entity: Record) -> str:
+def compute_own_id(entity: Record) -> str:
     """The id that is computed from name and type, by which entities are the same."""
-    return entity_id(entity.name or "", entity.type or "")
+    return compute_entity_id(entity.name or "", entity.type or "")
 
 
-def public_id(entity: Record) -> str:
+def get_public_id(entity: Record) -> str:
     """The id it has for others: our own, unless it came with another one."""
-    own = own_id(entity)
-    return _log_id(entity, own) or own
+    own = compute_own_id(entity)
+    return _find_log_id(entity, own) or own
 
 
-def observation_public_id(observation: Record, owner: Record) -> str:
-    own = own_id(owner)
-    return observation_id_below(own, _log_id(owner, own) or own, observation)
+def get_observation_id(observation: Record, owner: Record) -> str:
+    own = compute_own_id(owner)
+    return resolve_observation_id(own, _find_log_id(owner, own) or own, observation)
 
 
-def observation_id_below(own: str, public: str, observation: Record) -> str:
+def resolve_observation_id(own: str, public: str, observation: Record) -> str:
     """Likewise, by both ids of the entity it belongs to."""
-    at = iso(observation.at)
-    if observation.facets.get(LOG_IDS):
-        given = _log_id(observation, observation_id(own, observation.text, at))
+    at = format_iso(observation.effective_at)
+    if observation.facets.get(LOG_IDS_FACET):
+        given = _find_log_id(observation, compute_observation_id(own, observation.text, at))
         if given is not None:
             return given
-    return observation_id(public, observation.text, at)
+    return compute_observation_id(public, observation.text, at)
 
 
 def with_log_id(facets: Mapping[str, Any], own: str, given: str) -> dict[str, Any]:
     """The facets with the id that a log has in place of our own, for as long as that is so."""
-    others = {name: value for name, value in facets.items() if name != LOG_IDS}
-    return others | ({LOG_IDS: {own: given}} if own != given else {})
+    others = {name: value for name, value in facets.items() if name != LOG_IDS_FACET}
+    return others | ({LOG_IDS_FACET: {own: given}} if own != given else {})
 
 
-def _log_id(record: Record, own: str) -> str | None:
-    found = record.facets.get(LOG_IDS)
+def _find_log_id(record: Record, own: str) -> str | None:
+    found = record.facets.get(LOG_IDS_FACET)
     return cast(Mapping[str, str], found).get(own) if isinstance(found, Mapping) else None
 
 
-def attrs_of(record: Record) -> dict[str, Any]:
-    found = record.facets.get(ATTRS)
+def get_attrs(record: Record) -> dict[str, Any]:
+    found = record.facets.get(ATTRS_FACET)
     return dict(cast(Mapping[str, Any], found)) if isinstance(found, Mapping) else {}
 
 
 def with_attrs(facets: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The facets with these attributes in place of the old ones; other families' stay."""
-    others = {name: value for name, value in facets.items() if name != ATTRS}
-    return others | ({ATTRS: dict(attrs)} if attrs else {})
+    others = {name: value for name, value in facets.items() if name != ATTRS_FACET}
+    return others | ({ATTRS_FACET: dict(attrs)} if attrs else {})
 
 
-def source_of(record: Record) -> Source | None:
-    found = record.facets.get(SOURCE)
+def get_source(record: Record) -> ObservationSource | None:
+    found = record.facets.get(SOURCE_FACET)
     if not isinstance(found, Mapping):
         return None
     values = cast(Mapping[str, Any], found)
-    return Source(str(values.get("kind", KINDS[0])), values.get("ref"))
+    return ObservationSource(str(values.get("kind", SOURCE_KINDS[0])), values.get("ref"))
 
 
-def source_named(word: str) -> Source:
+def parse_source(word: str) -> ObservationSource:
     """A word that is no kind of source says which one it was; nothing means by hand."""
     word = word.strip()
-    if not word or word.lower() in KINDS:
-        return Source(word.lower() or KINDS[0])
-    return Source(KINDS[0], word)
+    if not word or word.lower() in SOURCE_KINDS:
+        return ObservationSource(word.lower() or SOURCE_KINDS[0])
+    return ObservationSource(SOURCE_KINDS[0], word)
 
 
-def source_facets(source: Source) -> dict[str, Any]:
+def build_source_facets(source: ObservationSource) -> dict[str, Any]:
     ref = {} if source.ref is None else {"ref": source.ref}
-    return {SOURCE: {"kind": source.kind, **ref}}
+    return {SOURCE_FACET: {"kind": source.kind, **ref}}
 
 
 class EntityState(Value):
@@ -286,7 +298,7 @@ class EntityState(Value):
     created_at: int
     updated_at: int
 
-    def says_the_same(self, other: "EntityState") -> bool:
+    def is_same_as(self, other: "EntityState") -> bool:
         """Times do not count: an entity is as new as its newest observation, which has its own."""
         mine, theirs = ((e.id, e.name, e.type, e.attrs) for e in (self, other))
         return mine == theirs
@@ -299,7 +311,7 @@ class ObservationState(Value):
     source: Mapping[str, Any] | None
     at: int
 
-    def says_something_else_than(self, other: "ObservationState | None") -> bool:
+    def is_different_from(self, other: "ObservationState | None") -> bool:
         return other is not None and (self.entity_id, self.text) != (other.entity_id, other.text)
 
 
@@ -311,7 +323,7 @@ class RelationState(Value):
 
     @property
     def id(self) -> str:
-        return relation_id(self.from_id, self.type, self.to_id)
+        return compute_relation_id(self.from_id, self.type, self.to_id)
 
 
 Thing = EntityState | ObservationState | RelationState
@@ -347,7 +359,7 @@ class DropRelation(Value):
 
     @property
     def id(self) -> str:
-        return relation_id(self.from_id, self.type, self.to_id)
+        return compute_relation_id(self.from_id, self.type, self.to_id)
 
 
 Event = Put | DropEntity | DropObservation | DropRelation
@@ -365,7 +377,7 @@ class GraphState(Value, frozen=False):
     def is_empty(self) -> bool:
         return not self.entities
 
-    def stats(self) -> dict[str, Any]:
+    def compute_stats(self) -> dict[str, Any]:
         return {
             "entityCount": len(self.entities),
             "observationCount": len(self.observations),
@@ -375,18 +387,18 @@ class GraphState(Value, frozen=False):
         }
 
 
-def replayed(events: Iterable[Event]) -> GraphState:
+def replay_events(events: Iterable[Event]) -> GraphState:
     """What the events leave in the order they stand in, whatever their times say."""
     state = GraphState()
     hanging: dict[str, set[str]] = {}  # entity to what goes with it
     for event in events:
         match event:
             case Put():
-                _put(state, event.thing, hanging)
+                _put_thing(state, event.thing, hanging)
             case DropEntity():
                 state.entities.pop(event.id, None)
                 for key in hanging.pop(event.id, ()):
-                    _fall(state, key, event.id)
+                    _remove_dependent(state, key, event.id)
             case DropObservation():
                 state.observations.pop(event.id, None)
             case DropRelation():
@@ -394,9 +406,9 @@ def replayed(events: Iterable[Event]) -> GraphState:
     return state
 
 
-def _put(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) -> None:
+def _put_thing(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) -> None:
     """What belongs to an entity that is not there is nothing."""
-    owners = owners_of(thing)
+    owners = list_owners(thing)
     if not all(owner in state.entities for owner in owners):
         return
     key = thing.id
@@ -411,14 +423,14 @@ def _put(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) -> None:
         hanging.setdefault(owner, set()).add(key)
 
 
-def _fall(state: GraphState, key: str, entity: str) -> None:
+def _remove_dependent(state: GraphState, key: str, entity: str) -> None:
     """With its entity, if that is still the one it hangs on."""
     if (observation := state.observations.get(key)) and observation.entity_id == entity:
         del state.observations[key]
     state.relations.pop(key, None)
 
 
-def difference(
+def compute_difference(
     then: GraphState, now: GraphState, at: Callable[[str], int] = lambda _: 0
 ) -> list[Event]:
     """The events that lead from one state to another, in an order that can be replayed.
@@ -431,12 +443,12 @@ def difference(
     puts = [
         entity
         for key, entity in now.entities.items()
-        if key not in then.entities or not entity.says_the_same(then.entities[key])
+        if key not in then.entities or not entity.is_same_as(then.entities[key])
     ]
     return [
         *(Put(entity, at(entity.id)) for entity in puts),
-        *_added(then.observations, now.observations, at),
-        *_added(then.relations, now.relations, at),
+        *_find_added(then.observations, now.observations, at),
+        *_find_added(then.relations, now.relations, at),
         *(
             DropObservation(key, observation.entity_id, at(key))
             for key, observation in then.observations.items()
@@ -451,25 +463,25 @@ def difference(
     ]
 
 
-def _added(
+def _find_added(
     then: Mapping[str, Thing], now: Mapping[str, Thing], at: Callable[[str], int]
 ) -> list[Put]:
     return [
         Put(thing, at(key))
         for key, thing in now.items()
-        if key not in then or _said(then[key]) != _said(thing)
+        if key not in then or _get_statement(then[key]) != _get_statement(thing)
     ]
 
 
-def _said(thing: Thing) -> tuple[str, str] | None:
+def _get_statement(thing: Thing) -> tuple[str, str] | None:
     """What an observation says of whom: a log may have something else under its id."""
     return (thing.entity_id, thing.text) if isinstance(thing, ObservationState) else None
 
 
-Stamp = tuple[int, int]  # the time of an event, and its place in the log where times are equal
+EventStamp = tuple[int, int]  # the time of an event, and its place in the log where times are equal
 
 
-class Heard(Value, frozen=False):
+class LatestEvents(Value, frozen=False):
     """What a log says by the times of its events, whatever their order.
 
     Two logs that were joined tell things out of order. Whatever came to an entity after it was
@@ -485,7 +497,7 @@ class Heard(Value, frozen=False):
     added: dict[str, int] = field(default_factory=dict[str, int])  # to entities, the last of all
     last: dict[str, Put] = field(default_factory=dict[str, Put])  # of each thing, dead or not
 
-    def at(self, key: str) -> int:
+    def get_time(self, key: str) -> int:
         """The time of the newest word about a part; 0 where there is none."""
         for living in (self.entities, self.observations, self.relations):
             if key in living:
@@ -493,17 +505,17 @@ class Heard(Value, frozen=False):
         return self.dropped.get(key, 0)
 
 
-def heard(events: Sequence[Event]) -> Heard:
-    puts: dict[str, tuple[Stamp, Put]] = {}
-    drops: dict[str, Stamp] = {}
-    result = Heard()
+def collect_latest(events: Sequence[Event]) -> LatestEvents:
+    puts: dict[str, tuple[EventStamp, Put]] = {}
+    drops: dict[str, EventStamp] = {}
+    result = LatestEvents()
     for number, event in enumerate(events):
         stamp = (event.at, number)
         if isinstance(event, Put):
             key = event.thing.id
             if key not in puts or puts[key][0] < stamp:
                 puts[key] = (stamp, event)
-            for owner in owners_of(event.thing):
+            for owner in list_owners(event.thing):
                 result.added[owner] = max(event.at, result.added.get(owner, 0))
             if isinstance(event.thing, EntityState):
                 result.told.setdefault(key, []).append(event)
@@ -514,7 +526,9 @@ def heard(events: Sequence[Event]) -> Heard:
 
 
 def _sort_out(
-    result: Heard, puts: Mapping[str, tuple[Stamp, Put]], drops: Mapping[str, Stamp]
+    result: LatestEvents,
+    puts: Mapping[str, tuple[EventStamp, Put]],
+    drops: Mapping[str, EventStamp],
 ) -> None:
     never = (-1, -1)
     living: set[str] = {
@@ -524,7 +538,7 @@ def _sort_out(
     }
     cascaded: list[tuple[str, list[str]]] = []
     for key, (stamp, put) in puts.items():
-        ends = owners_of(put.thing)
+        ends = list_owners(put.thing)
         if not ends or not all(end in puts for end in ends):
             continue
         if stamp <= drops.get(key, never):
@@ -551,7 +565,7 @@ def _sort_out(
             result.dropped[key] = max(drops.get(end, never)[0] for end in ends)
 
 
-def owners_of(thing: Thing) -> list[str]:
+def list_owners(thing: Thing) -> list[str]:
     """The entities that a part belongs to."""
     match thing:
         case ObservationState():

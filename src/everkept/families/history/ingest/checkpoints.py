@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from everkept.core.commits import commit, retry
-from everkept.core.paths import Exclusion
+from everkept.core.paths import FolderExclusion
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Insert, Record, Step, Update
 from everkept.core.times import Clock
 from everkept.core.transcripts import Mark, Transcript
-from everkept.families.history.model import FORGET, TRANSCRIPT, transcript_id
-from everkept.values import Value, field, fields, replace
+from everkept.families.history.model import FORGET_TOOL, TRANSCRIPT, build_transcript_id
+from everkept.values import Value, field, list_fields, replace
 
 
-class Failure(Value):
+class TranscriptFailure(Value):
     """A transcript that could not be read, and why."""
 
     source: str
@@ -23,7 +23,7 @@ class Failure(Value):
     reason: str
 
 
-class Counts(Value, frozen=False):
+class ImportCounts(Value, frozen=False):
     """Of one source, or of all."""
 
     transcripts: int = 0  # that were there
@@ -44,33 +44,33 @@ class Counts(Value, frozen=False):
     masked: Counter[str] = field(default_factory=Counter[str])
     skipped: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, other: "Counts") -> None:
-        for each in fields(self):
+    def add(self, other: "ImportCounts") -> None:
+        for each in list_fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-class Imported(Value, frozen=False):
+class ImportReport(Value, frozen=False):
     """What was taken in, by source."""
 
-    sources: dict[str, Counts] = field(default_factory=dict[str, Counts])
-    failures: list[Failure] = field(default_factory=list[Failure])
+    sources: dict[str, ImportCounts] = field(default_factory=dict[str, ImportCounts])
+    failures: list[TranscriptFailure] = field(default_factory=list[TranscriptFailure])
 
-    def of(self, source: str) -> Counts:
-        return self.sources.setdefault(source, Counts())
+    def get_counts(self, source: str) -> ImportCounts:
+        return self.sources.setdefault(source, ImportCounts())
 
     @property
-    def total(self) -> Counts:
-        total = Counts()
+    def total(self) -> ImportCounts:
+        total = ImportCounts()
         for counts in self.sources.values():
             total.add(counts)
         return total
 
 
 # What names sessions and folders; it goes with what is forgotten.
-TELLING = ("mark", "previous", "title")
+NAMING_FACETS = ("mark", "previous", "title")
 
 
-class Previous(Value):
+class PreviousTurn(Value):
     """The turn before, for the next one of its conversation, which may not say all by itself."""
 
     conversation: str
@@ -95,15 +95,15 @@ class Checkpoint(Value):
     skipped: Mapping[str, int] | None = None
     since: int | None = None
     excluded: tuple[str, ...] = ()
-    previous: Previous | None = None
+    previous: PreviousTurn | None = None
     title: tuple[str, str] | None = None  # of a conversation of which no turn was kept yet
     reading: int = 0
     oldest: int = 0  # the first reading of which tags may be left
     off: tuple[str, ...] = ()  # folders whose projects were switched off
 
     @classmethod
-    def of(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
-        found = transcript_id(transcript.source, transcript.name)
+    def from_record(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
+        found = build_transcript_id(transcript.source, transcript.name)
         facets: Mapping[str, Any] = {} if record is None else record.facets
         previous = cast(Mapping[str, Any] | None, facets.get("previous"))
         title = cast(list[str] | None, facets.get("title"))
@@ -117,7 +117,7 @@ class Checkpoint(Value):
             facets.get("skipped"),
             facets.get("since"),
             tuple(cast(list[str], facets.get("excluded", []))),
-            Previous(**previous) if previous else None,
+            PreviousTurn(**previous) if previous else None,
             (title[0], title[1]) if title else None,
             reading,
             oldest,
@@ -127,32 +127,34 @@ class Checkpoint(Value):
     @property
     def tag(self) -> str:
         """Of the turns that came in this reading."""
-        return _tag(self.id, self.reading)
+        return _build_tag(self.id, self.reading)
 
     @property
     def old_tags(self) -> tuple[str, ...]:
-        return tuple(_tag(self.id, number) for number in range(self.oldest, self.reading))
+        return tuple(_build_tag(self.id, number) for number in range(self.oldest, self.reading))
 
     @property
     def is_unmarked(self) -> bool:
         """Whether it was read before, and how far is not known any more."""
         return self.stored is not None and self.mark is None
 
-    def covers(self, since: int | None, exclusion: Exclusion, off: Sequence[str] = ()) -> bool:
+    def covers(
+        self, since: int | None, exclusion: FolderExclusion, off: Sequence[str] = ()
+    ) -> bool:
         """Whether what was left out would be left out now."""
         is_early = self.since is None or (since is not None and since >= self.since)
         is_excluded = set(self.excluded) <= set(exclusion.patterns)
         return is_early and is_excluded and set(self.off) <= set(off)
 
-    def is_of(self, size: int, modified: int) -> bool:
+    def matches_file(self, size: int, modified: int) -> bool:
         """Whether all was read of a transcript that is as large and as old as this."""
         return (self.size, self.modified) == (size, modified)
 
-    def from_start(self) -> "Checkpoint":
+    def restart(self) -> "Checkpoint":
         """Of a reading that tells all anew."""
         return Checkpoint(self.id, self.stored, reading=self.reading + 1, oldest=self.oldest)
 
-    def moved(
+    def advance(
         self,
         mark: Mark | None,
         skipped: Mapping[str, int],
@@ -163,12 +165,12 @@ class Checkpoint(Value):
         size, modified = seen or (None, None)
         return replace(self, mark=mark, size=size, modified=modified, skipped=dict(counts))
 
-    def settled(self, seen: tuple[int, int]) -> "Checkpoint":
+    def settle(self, seen: tuple[int, int]) -> "Checkpoint":
         """Once what did not come again was taken back."""
         return replace(self, oldest=self.reading, size=seen[0], modified=seen[1])
 
-    def step(self, source: str, name: str | None, at: int) -> Step:
-        facets = self._facets(source)
+    def build_step(self, source: str, name: str | None, at: int) -> Step:
+        facets = self._build_facets(source)
         if self.stored is not None:
             return Update(self.id, {"facets": facets}, self.stored.version)
         return Insert(
@@ -182,7 +184,7 @@ class Checkpoint(Value):
             )
         )
 
-    def committed(self, step: Step) -> "Checkpoint":
+    def with_stored(self, step: Step) -> "Checkpoint":
         """As it is once its step is stored."""
         if isinstance(step, Insert):
             return replace(self, stored=cast(Record, step.item))
@@ -191,7 +193,7 @@ class Checkpoint(Value):
         version = stored.version + (facets != stored.facets)
         return replace(self, stored=replace(stored, facets=facets, version=version))
 
-    def _facets(self, source: str) -> dict[str, Any]:
+    def _build_facets(self, source: str) -> dict[str, Any]:
         previous = self.previous and {
             name: value
             for name in ("conversation", "at", "project", "copied")
@@ -214,60 +216,60 @@ class Checkpoint(Value):
         return json.loads(json.dumps(known))  # as the store gives it back
 
 
-def transcript_of(tag: str) -> str | None:
+def parse_transcript_tag(tag: str) -> str | None:
     """The id of the transcript that a turn has the tag from, if it has it from one."""
     owner, _, reading = tag.partition(" ")
     return owner if reading.isdecimal() else None
 
 
-def _tag(transcript: str, reading: int) -> str:
+def _build_tag(transcript: str, reading: int) -> str:
     return f"{transcript} {reading}"
 
 
-GATE = "gate"  # its id and kind
+GATE_ID = "gate"  # its id and kind
 
-_Change = Callable[[Sequence[str]], Sequence[str]]
+_FolderChange = Callable[[Sequence[str]], Sequence[str]]
 
 
-def passed(gate: Record) -> Step:
+def build_gate_check(gate: Record) -> Step:
     """Changes nothing, and is refused once the gate was closed."""
     return Update(gate.id, {}, gate.version)
 
 
-def unfinished(gate: Record) -> list[str]:
+def list_unfinished_folders(gate: Record) -> list[str]:
     """The folders that are being forgotten, or were when somebody was interrupted."""
     return cast(list[str], gate.facets.get("forgetting", []))
 
 
-async def gate_of(store: RecordStore, clock: Clock) -> Record:
+async def read_gate(store: RecordStore, clock: Clock) -> Record:
     async def found() -> Record:
-        for gate in await store.get([GATE]):
+        for gate in await store.get([GATE_ID]):
             return gate
         at = clock()
-        gate = Record(id=GATE, kind=GATE, created_at=at, updated_at=at)
-        await commit(store, Batch((Insert(gate),), at, FORGET, derived=True))
+        gate = Record(id=GATE_ID, kind=GATE_ID, created_at=at, updated_at=at)
+        await commit(store, Batch((Insert(gate),), at, FORGET_TOOL, derived=True))
         return gate
 
     return await retry(found, "the gate")
 
 
-async def close(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
+async def close_gate(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
     """Stops what was planned before, and remembers the folders until it is opened again."""
-    await _set(store, clock, lambda known: sorted({*known, *folders}))
+    await _update_gate(store, clock, lambda known: sorted({*known, *folders}))
 
 
-async def reopen(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
-    await _set(store, clock, lambda known: [each for each in known if each not in folders])
+async def reopen_gate(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
+    await _update_gate(store, clock, lambda known: [each for each in known if each not in folders])
 
 
-async def _set(store: RecordStore, clock: Clock, change: _Change) -> None:
+async def _update_gate(store: RecordStore, clock: Clock, change: _FolderChange) -> None:
     async def attempt() -> None:
-        gate = await gate_of(store, clock)
+        gate = await read_gate(store, clock)
         facets = {
             "closed": gate.facets.get("closed", 0) + 1,
-            "forgetting": list(change(unfinished(gate))),
+            "forgetting": list(change(list_unfinished_folders(gate))),
         }
         step = Update(gate.id, {"facets": facets}, gate.version)
-        await commit(store, Batch((step,), clock(), FORGET, derived=True))
+        await commit(store, Batch((step,), clock(), FORGET_TOOL, derived=True))
 
     await retry(attempt, "the gate")

@@ -4,36 +4,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from everkept.core.records import Delete, Insert, Record, Step, Update
-from everkept.families.history.ingest.prepared_turns import Piece, Said
+from everkept.families.history.ingest.prepared_turns import CodePiece, PreparedTurn
 from everkept.families.history.model import CONVERSATION, SAID, TURN
 from everkept.values import Value, as_dict, field, replace
 
-FORGOTTEN = "forgotten"  # the type of a grave
+TOMBSTONE = "forgotten"  # the type of a grave
 
 
-def grave_id(turn_id: str) -> str:
+def build_tombstone_id(turn_id: str) -> str:
     """A grave is dug beside its turn, before that is purged: one of the two is always there."""
     return f"grave_{turn_id.removeprefix('turn_')}"
 
 
-def buried(
+def build_tombstone(
     turn_id: str, conversation: str, session: str | None, happened: int, at: int
 ) -> list[Step]:
     """The steps that say of a turn that it must not come back, and nothing of what it was.
 
     Without a conversation, where that was never in either.
     """
-    return _deleted(grave_id(turn_id), FORGOTTEN, conversation, session, happened, at)
+    return _build_deleted_record(
+        build_tombstone_id(turn_id), TOMBSTONE, conversation, session, happened, at
+    )
 
 
-def taken_back(
+def build_deleted_turn(
     turn_id: str, conversation: str, session: str | None, happened: int, at: int
 ) -> list[Step]:
     """The steps that leave of a turn what a deletion leaves: it may be said again."""
-    return _deleted(turn_id, SAID, conversation, session, happened, at)
+    return _build_deleted_record(turn_id, SAID, conversation, session, happened, at)
 
 
-def _deleted(
+def _build_deleted_record(
     record_id: str, kind: str, conversation: str, session: str | None, happened: int, at: int
 ) -> list[Step]:
     bare = Record(
@@ -49,20 +51,20 @@ def _deleted(
     return [Insert(bare), Delete(bare.ref)]
 
 
-SEALED = "sealed"  # the tag of a turn to which copies add no more: one that did is left out
-GROWN = "grown"  # the facet that keeps what such a turn was
+SEALED_TAG = "sealed"  # the tag of a turn to which copies add no more: one that did is left out
+GROWTH_FACET = "grown"  # the facet that keeps what such a turn was
 
 
-def grown_tag(conversation: str) -> str:
+def build_growth_tag(conversation: str) -> str:
     """What the turns have to which this conversation added."""
-    return f"{GROWN} in {conversation}"
+    return f"{GROWTH_FACET} in {conversation}"
 
 
-class Growth(Value):
+class TurnGrowth(Value):
     """Who added to a turn, and what it was before."""
 
     conversation: str
-    before: Said
+    before: PreparedTurn
 
     def to_json(self) -> dict[str, Any]:
         said = self.before
@@ -76,39 +78,41 @@ class Growth(Value):
         }
 
 
-def growths_of(turn: Record) -> tuple[Growth, ...]:
+def parse_growths(turn: Record) -> tuple[TurnGrowth, ...]:
     """From the first to the last."""
     return tuple(
-        Growth(
+        TurnGrowth(
             each["in"],
-            _said(
+            _build_prepared_turn(
                 replace(turn, author=each["author"]),
                 each["text"],
                 each["type"],
                 each["facets"],
-                [Piece(**piece) for piece in each["pieces"]],
+                [CodePiece(**piece) for piece in each["pieces"]],
             ),
         )
-        for each in cast(list[dict[str, Any]], turn.facets.get(GROWN, []))
+        for each in cast(list[dict[str, Any]], turn.facets.get(GROWTH_FACET, []))
     )
 
 
-def own_text(turn: Record) -> str:
+def get_own_text(turn: Record) -> str:
     """Without what others have added."""
-    growths = growths_of(turn)
+    growths = parse_growths(turn)
     return growths[0].before.text if growths else turn.text
 
 
-def as_stored(turn: Record, code: Iterable[Record]) -> Said:
+def to_prepared_turn(turn: Record, code: Iterable[Record]) -> PreparedTurn:
     """What a turn and its code say now."""
-    facets = {name: v for name, v in turn.facets.items() if name not in (GROWN, "sequence")}
-    return _said(turn, turn.text, turn.type or "", facets, [_piece(each) for each in code])
+    facets = {name: v for name, v in turn.facets.items() if name not in (GROWTH_FACET, "sequence")}
+    return _build_prepared_turn(
+        turn, turn.text, turn.type or "", facets, [_to_piece(each) for each in code]
+    )
 
 
-def _said(
-    turn: Record, text: str, kind: str, facets: dict[str, Any], pieces: Sequence[Piece]
-) -> Said:
-    return Said(
+def _build_prepared_turn(
+    turn: Record, text: str, kind: str, facets: dict[str, Any], pieces: Sequence[CodePiece]
+) -> PreparedTurn:
+    return PreparedTurn(
         id=turn.id,
         conversation=turn.parent or "",
         parent=None,
@@ -117,7 +121,7 @@ def _said(
         type=kind,
         text=text,
         words=None,
-        at=turn.at,
+        at=turn.effective_at,
         project=turn.scope or None,
         branch=facets.get("branch"),
         facets=facets,
@@ -132,8 +136,8 @@ def _said(
     )
 
 
-def _piece(code: Record) -> Piece:
-    return Piece(
+def _to_piece(code: Record) -> CodePiece:
+    return CodePiece(
         id=code.id,
         text=code.text,
         language=code.type,
@@ -143,7 +147,7 @@ def _piece(code: Record) -> Piece:
     )
 
 
-class Slot(Value, frozen=False):
+class TurnSlot(Value, frozen=False):
     """A turn as it was and as it is to be; `said` is None where the portion does not tell."""
 
     owner: str  # its conversation
@@ -155,22 +159,22 @@ class Slot(Value, frozen=False):
     sequence: int = 0  # the order in which the turns of a conversation came
     scope: str = ""
     tags: frozenset[str] = frozenset()  # the readings that it came in, and who has added to it
-    said: Said | None = None
-    grown: tuple[Growth, ...] = ()  # what copies of it in other conversations have added
+    said: PreparedTurn | None = None
+    grown: tuple[TurnGrowth, ...] = ()  # what copies of it in other conversations have added
 
     @classmethod
-    def of(cls, record: Record) -> "Slot":
+    def from_record(cls, record: Record) -> "TurnSlot":
         return cls(
             record.parent or "",
             record.session,
             record,
             record.deleted_at is None,
             record.position or 0,
-            record.at,
+            record.effective_at,
             record.facets.get("sequence", 0),
             record.scope,
             frozenset(record.tags),
-            grown=growths_of(record),
+            grown=parse_growths(record),
         )
 
     @property
@@ -185,25 +189,25 @@ class Slot(Value, frozen=False):
             return self.said.branch
         return None if self.stored is None else self.stored.facets.get("branch")
 
-    def is_begun_by(self, said: Said) -> bool:
+    def is_prefix_of(self, said: PreparedTurn) -> bool:
         """Whether it is an older state of what is said now."""
         is_longer = said.is_whole and len(said.text) > len(self.text)
         return is_longer and said.text.startswith(self.text)
 
-    def grow(self, said: Said, conversation: str, code: Iterable[Record]) -> None:
+    def grow(self, said: PreparedTurn, conversation: str, code: Iterable[Record]) -> None:
         """A copy in this conversation says more; `code` is what the stored turn has."""
         is_another = not self.grown or self.grown[-1].conversation != conversation
-        before = self.said or (self.stored and as_stored(self.stored, code))
+        before = self.said or (self.stored and to_prepared_turn(self.stored, code))
         if is_another and before is not None:
-            self.has_grown(*self.grown, Growth(conversation, before))
+            self.set_growths(*self.grown, TurnGrowth(conversation, before))
         self.said = said
 
-    def catch_up(self, said: Said) -> None:
+    def catch_up(self, said: PreparedTurn) -> None:
         """Its own conversation says now what copies said before."""
         for number, growth in reversed(list(enumerate(self.grown))):
             if len(growth.before.text) <= len(said.text):
                 rest = self.grown[number + 1 :]
-                self.has_grown(Growth(growth.conversation, said), *rest)
+                self.set_growths(TurnGrowth(growth.conversation, said), *rest)
                 return
 
     def shrink(self, conversation: str) -> None:
@@ -211,34 +215,34 @@ class Slot(Value, frozen=False):
         for number, growth in enumerate(self.grown):
             if growth.conversation == conversation:
                 self.said = growth.before
-                self.has_grown(*self.grown[:number])
+                self.set_growths(*self.grown[:number])
                 break
 
-    def has_grown(self, *growths: Growth) -> None:
+    def set_growths(self, *growths: TurnGrowth) -> None:
         """By these and no others."""
-        old = {grown_tag(growth.conversation) for growth in self.grown}
-        new = {grown_tag(growth.conversation) for growth in growths}
+        old = {build_growth_tag(growth.conversation) for growth in self.grown}
+        new = {build_growth_tag(growth.conversation) for growth in growths}
         self.grown, self.tags = growths, (self.tags - old) | new
 
 
-LeftOut = Literal["marker", "forgotten", "excluded"]
-FOR_GOOD = ("marker", "forgotten")  # reasons that no change of the settings takes away
+ExclusionReason = Literal["marker", "forgotten", "excluded"]
+PERMANENT_REASONS = ("marker", "forgotten")  # reasons that no change of the settings takes away
 
 # Tags say what is still to be done to a conversation, so that it can be found.
-PURGING = "purging"  # it is left out, and some of its turns may be there yet
-UNSORTED = "unsorted"  # a turn came later than others that happened after it, or one went
+PURGING_TAG = "purging"  # it is left out, and some of its turns may be there yet
+UNSORTED_TAG = "unsorted"  # a turn came later than others that happened after it, or one went
 
 
-def part_tag(conversation: str) -> str:
+def build_part_tag(conversation: str) -> str:
     """What the conversations of agents have that this one sent."""
     return f"part of {conversation}"
 
 
-def left_out_of(record: Record | None) -> str | None:
+def get_exclusion(record: Record | None) -> str | None:
     return None if record is None else record.facets.get("left_out")
 
 
-class Gist(Value, frozen=False):
+class TurnTotals(Value, frozen=False):
     """What the turns of a conversation say of the whole. They may come in any order."""
 
     turns: int = 0
@@ -257,7 +261,7 @@ class Gist(Value, frozen=False):
             self.branch = (sequence, branch)
 
 
-class Talk(Value, frozen=False):
+class ConversationDraft(Value, frozen=False):
     """A conversation as it is to be. It is written where `is_kept`."""
 
     id: str
@@ -271,7 +275,7 @@ class Talk(Value, frozen=False):
     is_kept: bool = False
 
     @classmethod
-    def of(cls, record: Record) -> "Talk":
+    def from_record(cls, record: Record) -> "ConversationDraft":
         return cls(
             record.id,
             record.session,
@@ -284,31 +288,31 @@ class Talk(Value, frozen=False):
         )
 
     @property
-    def left_out(self) -> str | None:
+    def exclusion_reason(self) -> str | None:
         return self.facets.get("left_out")
 
     @property
-    def is_out_for_good(self) -> bool:
-        return self.left_out in FOR_GOOD
+    def is_permanently_excluded(self) -> bool:
+        return self.exclusion_reason in PERMANENT_REASONS
 
     @property
     def next_position(self) -> int:
         return self.facets.get("turns", 0)
 
     @property
-    def ended(self) -> int | None:
+    def end_time(self) -> int | None:
         return self.facets.get("ended")
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         return self.is_kept or self.stored is not None
 
     @property
-    def is_begun(self) -> bool:
+    def has_turns(self) -> bool:
         """Whether it has, or had, turns of which something is known."""
         return self.next_position > 0
 
-    def leave_out(self, why: LeftOut, *, scope: str = "") -> None:
+    def exclude(self, why: ExclusionReason, *, scope: str = "") -> None:
         """Nothing of it stays; `scope` is kept for what may be taken in again some day.
 
         Of one that was forgotten not even what its program calls it.
@@ -316,32 +320,32 @@ class Talk(Value, frozen=False):
         self.name, self.scope, self.occurred_at = None, scope, None
         if why == "forgotten":
             self.session = None
-        self.tags = {tag for tag in self.tags if tag.startswith(part_tag(""))}
+        self.tags = {tag for tag in self.tags if tag.startswith(build_part_tag(""))}
         if why != "excluded":
-            self.tags.add(PURGING)  # of one that is new, agents may have been there before
+            self.tags.add(PURGING_TAG)  # of one that is new, agents may have been there before
         self.facets = {"source": self.facets.get("source"), "left_out": why}
         self.is_kept = True
 
-    def take_in_again(self) -> None:
+    def include(self) -> None:
         del self.facets["left_out"]
         self.scope = ""
 
-    def place(self, at: int) -> int:
+    def assign_position(self, at: int) -> int:
         """The position of a turn that comes next."""
-        if self.ended is not None and at < self.ended:
-            self.tags.add(UNSORTED)
+        if self.end_time is not None and at < self.end_time:
+            self.tags.add(UNSORTED_TAG)
         position = self.next_position
         self.facets["turns"] = position + 1
         return position
 
-    def next_sequence(self) -> int:
+    def assign_sequence(self) -> int:
         """The number of a turn that comes now; positions change, and this tells what came when."""
         self.is_kept = True
         number = self.facets.get("sequence", 0)
         self.facets["sequence"] = number + 1
         return number
 
-    def note(self, at: int, project: str | None, branch: str | None) -> None:
+    def add_turn(self, at: int, project: str | None, branch: str | None) -> None:
         """What a turn says of the whole."""
         self.is_kept = True
         self.facets["ended"] = max(at, self.facets.get("ended", at))
@@ -351,25 +355,25 @@ class Talk(Value, frozen=False):
         if branch:
             self.facets.setdefault("branch", branch)
 
-    def call(self, words: str, position: int) -> None:
+    def set_default_title(self, words: str, position: int) -> None:
         """Gives it a name from a turn, unless it has one from elsewhere."""
         named = self.facets.get("named")
         if self.name is None or (named is not None and position <= named):
             self.name, self.facets["named"] = words, position
 
-    def entitle(self, title: str) -> None:
+    def set_title(self, title: str) -> None:
         self.name = title
         self.facets.pop("named", None)
         self.is_kept = True
 
-    def rewind(self, left: Gist) -> None:
+    def rewind(self, left: TurnTotals) -> None:
         """Without some of its turns; where the others stand is settled later."""
-        self.tags.add(UNSORTED)
+        self.tags.add(UNSORTED_TAG)
         if not left.turns:
             self.facets["turns"] = 0
         self.settle(left)
 
-    def settle(self, gist: Gist) -> None:
+    def settle(self, gist: TurnTotals) -> None:
         """After turns were taken back: what is left tells all."""
         self.is_kept = True
         self.occurred_at = gist.began
@@ -387,7 +391,7 @@ class Talk(Value, frozen=False):
             if value is not None or name not in told
         }
 
-    def step(self, at: int) -> Step:
+    def build_step(self, at: int) -> Step:
         values: Mapping[str, Any] = {
             "name": self.name,
             "session": self.session,

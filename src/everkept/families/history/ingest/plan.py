@@ -2,37 +2,45 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from everkept.core.paths import Exclusion
+from everkept.core.paths import FolderExclusion
 from everkept.core.records import Record
-from everkept.core.transcripts import Marked, Rewound, Titled
-from everkept.families.history.ingest.checkpoints import Checkpoint, Previous, transcript_of
-from everkept.families.history.ingest.conversations import (
-    SEALED,
-    UNSORTED,
-    Gist,
-    Slot,
-    Talk,
-    left_out_of,
-    part_tag,
+from everkept.core.transcripts import ExclusionEvent, RewindEvent, TitleEvent
+from everkept.families.history.ingest.checkpoints import (
+    Checkpoint,
+    PreviousTurn,
+    parse_transcript_tag,
 )
-from everkept.families.history.ingest.prepared_turns import LONGEST_TITLE, Cleaner, Said
-from everkept.families.history.model import conversation_id, turn_id
-from everkept.families.history.off_folders import Quiet
+from everkept.families.history.ingest.conversations import (
+    SEALED_TAG,
+    UNSORTED_TAG,
+    ConversationDraft,
+    TurnSlot,
+    TurnTotals,
+    build_part_tag,
+    get_exclusion,
+)
+from everkept.families.history.ingest.prepared_turns import (
+    MAX_TITLE_CHARACTERS,
+    PreparedTurn,
+    TextCleaner,
+)
+from everkept.families.history.model import build_conversation_id, build_turn_id
+from everkept.families.history.off_folders import OffFolders
 from everkept.values import Value, field, replace
 
-Prepared = Said | Titled | Rewound | Marked
+PreparedEvent = PreparedTurn | TitleEvent | RewindEvent | ExclusionEvent
 
 
-class Rules(Value):
+class ImportRules(Value):
     """What an import is told to take in."""
 
     since: int | None
-    exclusion: Exclusion
+    exclusion: FolderExclusion
     masks: bool
-    quiet: Quiet = field(default_factory=Quiet)
+    quiet: OffFolders = field(default_factory=OffFolders)
 
 
-class Known(Value, frozen=False):
+class StoredTurns(Value, frozen=False):
     """What the store has of that which a portion speaks of.
 
     Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids; `code`
@@ -45,208 +53,224 @@ class Known(Value, frozen=False):
     code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
 
 
-class Plan:
+class ImportPlan:
     """Plays the events of a portion against what is known. No event is seen twice."""
 
     def __init__(
-        self, source: str, checkpoint: Checkpoint, known: Known, rules: Rules, modified: int
+        self,
+        source: str,
+        checkpoint: Checkpoint,
+        known: StoredTurns,
+        rules: ImportRules,
+        modified: int,
     ) -> None:
         self._source = source
         self._rules = rules
         self._modified = modified
         self._known = known
         self.checkpoint = checkpoint
-        self.talks: dict[str, Talk] = {}
-        self.slots = {turn.id: Slot.of(turn) for turn in known.turns.values()}
-        self.graves: dict[str, Slot] = {}  # of turns that were never in
+        self.talks: dict[str, ConversationDraft] = {}
+        self.slots = {turn.id: TurnSlot.from_record(turn) for turn in known.turns.values()}
+        self.graves: dict[str, TurnSlot] = {}  # of turns that were never in
         self.guards: dict[str, Record] = {}  # what must not have changed, though we leave it alone
         self.left_out = 0
         self.doubled = 0  # turns of a conversation that another reader has told of
 
-    def play(self, events: Sequence[Prepared]) -> None:
-        self._heed_markers(events)
+    def apply(self, events: Sequence[PreparedEvent]) -> None:
+        self._apply_markers(events)
         for event in events:
             match event:
-                case Said():
-                    self._hear(event)
-                case Titled():
-                    self._entitle(event)
-                case Rewound():
-                    self._rewind(event)
-                case Marked():
+                case PreparedTurn():
+                    self._apply_turn(event)
+                case TitleEvent():
+                    self._apply_title(event)
+                case RewindEvent():
+                    self._apply_rewind(event)
+                case ExclusionEvent():
                     pass  # it was heeded before all else
         for talk in self.talks.values():
-            if talk.left_out:
-                for slot in self._slots_of(talk):
+            if talk.exclusion_reason:
+                for slot in self._list_slots(talk):
                     slot.said, slot.is_live = None, False
 
-    def _heed_markers(self, events: Iterable[Prepared]) -> None:
+    def _apply_markers(self, events: Iterable[PreparedEvent]) -> None:
         """What asks to be left out is, and what agents did for it too."""
         for event in events:
-            if isinstance(event, Marked):
-                talk = self._marked(event)
+            if isinstance(event, ExclusionEvent):
+                talk = self._get_marked_conversation(event)
                 sender = None
-            elif isinstance(event, Said):
-                talk = self._talk(event)
-                sender = left_out_of(self._known.conversations.get(event.parent or ""))
+            elif isinstance(event, PreparedTurn):
+                talk = self._get_conversation(event)
+                sender = get_exclusion(self._known.conversations.get(event.parent or ""))
             else:
                 continue
-            if talk.is_out_for_good:
+            if talk.is_permanently_excluded:
                 continue
-            if isinstance(event, Marked) or event.is_marked or sender == "marker":
-                talk.leave_out("marker")
+            if isinstance(event, ExclusionEvent) or event.is_marked or sender == "marker":
+                talk.exclude("marker")
             elif sender == "forgotten":
-                talk.leave_out("forgotten")
+                talk.exclude("forgotten")
 
-    def _hear(self, said: Said) -> None:
-        talk = self._talk(said)
-        previous = self._previous(talk)
+    def _apply_turn(self, said: PreparedTurn) -> None:
+        talk = self._get_conversation(said)
+        previous = self._find_previous(talk)
         slot = self.slots.get(said.id)
-        project = self._project(said, talk, slot, previous)
-        at = self._time(said, talk, slot, previous)
+        project = self._find_project(said, talk, slot, previous)
+        at = self._compute_time(said, talk, slot, previous)
         copied = None
         if slot is not None and slot.is_live:
-            self._see(slot, talk)
+            self._mark_seen(slot, talk)
         if grave := self._known.graves.get(said.id):
             self.left_out += 1
             copied = grave.session if grave.parent != talk.id else None
-            self._continue(talk, copied)
-        elif not talk.is_out_for_good and self._is_unheard(said, project, at):
+            self._link_continuation(talk, copied)
+        elif not talk.is_permanently_excluded and self._is_off(said, project, at):
             self.left_out += 1
             self._drop_title(talk)
-        elif self._is_left_out(talk, said, project) or self._is_early(at):
+        elif self._is_excluded(talk, said, project) or self._is_before_start(at):
             self.left_out += 1
-            if talk.is_out_for_good:
-                self._keep_out(said, talk, slot, at)
-        elif self._is_told_by_another(said, talk):
+            if talk.is_permanently_excluded:
+                self._exclude_turn(said, talk, slot, at)
+        elif self._is_read_elsewhere(said, talk):
             self.doubled += 1
         elif slot is not None and slot.owner != talk.id:
             copied = slot.session
-            self._continue(talk, copied)
-            self._extend(slot, said, talk)
+            self._link_continuation(talk, copied)
+            self._extend_turn(slot, said, talk)
         else:
-            self._take(said, talk, slot, at, project)
+            self._add_turn(said, talk, slot, at, project)
             if previous is not None and previous.copied is not None:
-                self._continue(talk, previous.copied)
-            self._guard(said.parent)
-        if talk.is_out_for_good:
+                self._link_continuation(talk, previous.copied)
+            self._guard_conversation(said.parent)
+        if talk.is_permanently_excluded:
             self._drop_title(talk)
-            self._set_previous(Previous(talk.id, at))
+            self._set_previous(PreviousTurn(talk.id, at))
         else:
             kept = copied or (previous and not talk.is_kept and previous.copied) or None
-            self._set_previous(Previous(talk.id, at, project, kept))
+            self._set_previous(PreviousTurn(talk.id, at, project, kept))
 
-    def _take(
-        self, said: Said, talk: Talk, slot: Slot | None, at: int, project: str | None
+    def _add_turn(
+        self,
+        said: PreparedTurn,
+        talk: ConversationDraft,
+        slot: TurnSlot | None,
+        at: int,
+        project: str | None,
     ) -> None:
         if slot is None:
-            slot = self.slots[said.id] = Slot(talk.id, said.session, None, False, 0, at)
-        if not talk.is_begun:
-            self._begin(talk, said)
+            slot = self.slots[said.id] = TurnSlot(talk.id, said.session, None, False, 0, at)
+        if not talk.has_turns:
+            self._begin_conversation(talk, said)
         if not slot.is_live:
-            slot.position, slot.is_live = talk.place(at), True
-            slot.sequence = talk.next_sequence()
-            slot.tags = (slot.tags - self._older(slot)) | {self.checkpoint.tag}
+            slot.position, slot.is_live = talk.assign_position(at), True
+            slot.sequence = talk.assign_sequence()
+            slot.tags = (slot.tags - self._find_older_tags(slot)) | {self.checkpoint.tag}
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
             slot.catch_up(said)
             return  # an older state of it
         elif at != slot.at:
-            talk.tags.add(UNSORTED)
+            talk.tags.add(UNSORTED_TAG)
         slot.said, slot.at, slot.scope = said, at, project or ""
-        slot.has_grown()
-        talk.note(at, project, said.branch)
+        slot.set_growths()
+        talk.add_turn(at, project, said.branch)
         if said.words:
-            talk.call(said.words, slot.position)
+            talk.set_default_title(said.words, slot.position)
 
-    def _see(self, slot: Slot, talk: Talk) -> None:
+    def _mark_seen(self, slot: TurnSlot, talk: ConversationDraft) -> None:
         """It has come in this reading, whatever becomes of it.
 
         When all is told again, the order is that in which it is told now.
         """
         if self.checkpoint.tag in slot.tags:
             return
-        if self.checkpoint.reading and slot.owner == talk.id and not talk.left_out:
-            slot.sequence = talk.next_sequence()
-        slot.tags = frozenset({*slot.tags.difference(self._older(slot)), self.checkpoint.tag})
+        if self.checkpoint.reading and slot.owner == talk.id and not talk.exclusion_reason:
+            slot.sequence = talk.assign_sequence()
+        slot.tags = frozenset(
+            {*slot.tags.difference(self._find_older_tags(slot)), self.checkpoint.tag}
+        )
 
-    def _older(self, slot: Slot) -> set[str]:
+    def _find_older_tags(self, slot: TurnSlot) -> set[str]:
         """The tags that it has from earlier readings of this transcript."""
-        own = {tag for tag in slot.tags if transcript_of(tag) == self.checkpoint.id}
+        own = {tag for tag in slot.tags if parse_transcript_tag(tag) == self.checkpoint.id}
         return own - {self.checkpoint.tag}
 
-    def _extend(self, slot: Slot, said: Said, talk: Talk) -> None:
+    def _extend_turn(self, slot: TurnSlot, said: PreparedTurn, talk: ConversationDraft) -> None:
         """A copy may have been made while there was less of it, and be read first."""
         owner = self._known.conversations.get(slot.owner)
-        is_kept = slot.is_live and owner is not None and not left_out_of(owner)
-        if is_kept and slot.is_begun_by(said) and SEALED not in slot.tags:
+        is_kept = slot.is_live and owner is not None and not get_exclusion(owner)
+        if is_kept and slot.is_prefix_of(said) and SEALED_TAG not in slot.tags:
             slot.grow(said, talk.id, self._known.code.get(said.id, ()))
-            self._guard(slot.owner)
+            self._guard_conversation(slot.owner)
 
-    def _keep_out(self, said: Said, talk: Talk, slot: Slot | None, at: int) -> None:
+    def _exclude_turn(
+        self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int
+    ) -> None:
         """No copy of it brings it in: neither the turn, nor what it says more than another's."""
         if slot is None:
-            self.graves[said.id] = Slot(talk.id, talk.session, None, False, 0, at)
-        elif slot.owner != talk.id and slot.is_begun_by(said):
-            slot.tags |= {SEALED}
+            self.graves[said.id] = TurnSlot(talk.id, talk.session, None, False, 0, at)
+        elif slot.owner != talk.id and slot.is_prefix_of(said):
+            slot.tags |= {SEALED_TAG}
 
-    def _begin(self, talk: Talk, said: Said) -> None:
+    def _begin_conversation(self, talk: ConversationDraft, said: PreparedTurn) -> None:
         if said.parent is not None:
             talk.facets["part_of"] = said.facets["part_of"]
         if said.reader is not None:
             talk.facets["reader"] = said.reader
         title = self.checkpoint.title
         if title is not None and title[0] == talk.id:
-            talk.entitle(title[1])
+            talk.set_title(title[1])
             self.checkpoint = replace(self.checkpoint, title=None)
 
-    def _continue(self, talk: Talk, session: str | None) -> None:
-        if talk.is_there and session and not talk.is_out_for_good:
+    def _link_continuation(self, talk: ConversationDraft, session: str | None) -> None:
+        if talk.is_present and session and not talk.is_permanently_excluded:
             talk.is_kept = True
             talk.facets.setdefault("continues", session)
 
-    def _is_told_by_another(self, said: Said, talk: Talk) -> bool:
+    def _is_read_elsewhere(self, said: PreparedTurn, talk: ConversationDraft) -> bool:
         """Two readers of one program do not give a turn the same key: one of them tells."""
-        return talk.is_begun and talk.facets.get("reader") != said.reader
+        return talk.has_turns and talk.facets.get("reader") != said.reader
 
-    def _is_left_out(self, talk: Talk, said: Said, project: str | None) -> bool:
+    def _is_excluded(
+        self, talk: ConversationDraft, said: PreparedTurn, project: str | None
+    ) -> bool:
         """A turn in an excluded folder is, and one that touched a file in such a folder."""
         exclusion = self._rules.exclusion
-        if talk.left_out == "excluded" and not exclusion.leaves_out(talk.scope):
-            talk.take_in_again()
-        if talk.is_out_for_good:
+        if talk.exclusion_reason == "excluded" and not exclusion.is_excluded(talk.scope):
+            talk.include()
+        if talk.is_permanently_excluded:
             return True
         folder = said.place or project or ""
         # A folder may be known by the name alone in which a secret is masked.
-        known = (talk.scope,) if talk.left_out else (folder, project or "")
+        known = (talk.scope,) if talk.exclusion_reason else (folder, project or "")
         pattern = next(filter(None, map(exclusion.pattern_of, known)), None)
-        if pattern is not None and not talk.is_begun and not talk.left_out:
-            talk.leave_out("excluded", scope=project or "")
+        if pattern is not None and not talk.has_turns and not talk.exclusion_reason:
+            talk.exclude("excluded", scope=project or "")
             self._drop_title(talk)
-        pattern = pattern or exclusion.pattern_of_files(said.files, folder)
+        pattern = pattern or exclusion.find_pattern(said.files, folder)
         if pattern is None:
             return False
         excluded = tuple(sorted({*self.checkpoint.excluded, pattern}))
         self.checkpoint = replace(self.checkpoint, excluded=excluded)
         return True
 
-    def _is_unheard(self, said: Said, project: str | None, at: int) -> bool:
+    def _is_off(self, said: PreparedTurn, project: str | None, at: int) -> bool:
         """A turn of a project that is off is, and one that was said while it was."""
         quiet, folder = self._rules.quiet, said.place or project
         if not quiet.silences:
             return False
-        if quiet.covers(folder, at):
+        if quiet.was_off(folder, at):
             if said.at is None and said.id not in self.slots:
                 # A file that is written to later would give it a time when it was heard.
-                self.graves[said.id] = Slot("", None, None, False, 0, at)
+                self.graves[said.id] = TurnSlot("", None, None, False, 0, at)
             return True
-        off = quiet.switched_off(folder)
+        off = quiet.find_off_folder(folder)
         if off is None:
             return False
         # Said before: once the project is on again, all is read again.
         self.checkpoint = replace(self.checkpoint, off=tuple(sorted({*self.checkpoint.off, off})))
         return True
 
-    def _is_early(self, at: int) -> bool:
+    def _is_before_start(self, at: int) -> bool:
         since = self._rules.since
         if since is None or at >= since:
             return False
@@ -254,19 +278,29 @@ class Plan:
         self.checkpoint = replace(self.checkpoint, since=latest)
         return True
 
-    def _time(self, said: Said, talk: Talk, slot: Slot | None, previous: Previous | None) -> int:
+    def _compute_time(
+        self,
+        said: PreparedTurn,
+        talk: ConversationDraft,
+        slot: TurnSlot | None,
+        previous: PreviousTurn | None,
+    ) -> int:
         if said.at is not None:
             return said.at
         if slot is not None:
             return slot.at
         if grave := self._known.graves.get(said.id):
-            return grave.at
+            return grave.effective_at
         if previous is not None and previous.at is not None:
             return previous.at
-        return self._modified if talk.ended is None else talk.ended
+        return self._modified if talk.end_time is None else talk.end_time
 
-    def _project(
-        self, said: Said, talk: Talk, slot: Slot | None, previous: Previous | None
+    def _find_project(
+        self,
+        said: PreparedTurn,
+        talk: ConversationDraft,
+        slot: TurnSlot | None,
+        previous: PreviousTurn | None,
     ) -> str | None:
         if said.project is not None:
             return said.project
@@ -274,125 +308,133 @@ class Plan:
             return slot.scope or None
         return (previous and previous.project) or talk.scope or None
 
-    def _entitle(self, event: Titled) -> None:
-        title = Cleaner(self._rules.masks)(" ".join(event.title.split()), LONGEST_TITLE)
-        conversation = conversation_id(self._source, event.session)
-        talk = self._met(conversation)
-        if not title or (talk is not None and talk.left_out) or self._is_in_silence(conversation):
+    def _apply_title(self, event: TitleEvent) -> None:
+        title = TextCleaner(self._rules.masks)(" ".join(event.title.split()), MAX_TITLE_CHARACTERS)
+        conversation = build_conversation_id(self._source, event.session)
+        talk = self._find_conversation(conversation)
+        if (
+            not title
+            or (talk is not None and talk.exclusion_reason)
+            or self._is_last_turn_off(conversation)
+        ):
             return
-        if talk is not None and talk.is_there:
-            talk.entitle(title)
+        if talk is not None and talk.is_present:
+            talk.set_title(title)
         else:
             self.checkpoint = replace(self.checkpoint, title=(conversation, title))
 
-    def _is_in_silence(self, conversation: str) -> bool:
+    def _is_last_turn_off(self, conversation: str) -> bool:
         """Whether the last turn of it was not to be heard: what it is called then tells of it."""
         last, quiet = self.checkpoint.previous, self._rules.quiet
         if last is None or last.conversation != conversation or not quiet.silences:
             return False
-        return quiet.switched_off(last.project) is not None or quiet.covers(
+        return quiet.find_off_folder(last.project) is not None or quiet.was_off(
             last.project, last.at or 0
         )
 
-    def _drop_title(self, talk: Talk) -> None:
+    def _drop_title(self, talk: ConversationDraft) -> None:
         if self.checkpoint.title is not None and self.checkpoint.title[0] == talk.id:
             self.checkpoint = replace(self.checkpoint, title=None)
 
-    def _rewind(self, event: Rewound) -> None:
+    def _apply_rewind(self, event: RewindEvent) -> None:
         """By the order in which turns came: their times may be in any."""
-        talk = self._met(conversation_id(self._source, event.session))
-        turn = turn_id(self._source, event.key)
+        talk = self._find_conversation(build_conversation_id(self._source, event.session))
+        turn = build_turn_id(self._source, event.key)
         slot, grave = self.slots.get(turn), self._known.graves.get(turn)
-        if talk is None or talk.left_out or not talk.is_there:
+        if talk is None or talk.exclusion_reason or not talk.is_present:
             return
         owner = slot.owner if slot is not None else grave and grave.parent
         if not owner:
             return
         start = 0  # of a copy, with which it begins
         if owner == talk.id:
-            if slot is None or not slot.is_live or self._older(slot):
+            if slot is None or not slot.is_live or self._find_older_tags(slot):
                 return  # it is taken back already, or does not come any more
             start = slot.sequence
-        left = Gist()
-        for each in self._slots_of(talk):
+        left = TurnTotals()
+        for each in self._list_slots(talk):
             if each.is_live and each.sequence >= start:
                 each.is_live, each.said = False, None
             elif each.is_live:
                 left.add(each.at, each.sequence, each.scope, each.branch)
         talk.rewind(left)
 
-    def _slots_of(self, talk: Talk) -> list[Slot]:
+    def _list_slots(self, talk: ConversationDraft) -> list[TurnSlot]:
         return [slot for slot in self.slots.values() if slot.owner == talk.id]
 
-    def _talk(self, said: Said) -> Talk:
-        talk = self._met(said.conversation)
+    def _get_conversation(self, said: PreparedTurn) -> ConversationDraft:
+        talk = self._find_conversation(said.conversation)
         if talk is None:
-            talk = self._new(said.conversation, said.session)
+            talk = self._create_conversation(said.conversation, said.session)
             if said.parent is not None:
-                talk.tags.add(part_tag(said.parent))
+                talk.tags.add(build_part_tag(said.parent))
         return talk
 
-    def _marked(self, event: Marked) -> Talk:
-        conversation = conversation_id(self._source, event.session)
-        session = Cleaner(self._rules.masks).name(event.session)
-        return self._met(conversation) or self._new(conversation, session)
+    def _get_marked_conversation(self, event: ExclusionEvent) -> ConversationDraft:
+        conversation = build_conversation_id(self._source, event.session)
+        session = TextCleaner(self._rules.masks).clean_name(event.session)
+        return self._find_conversation(conversation) or self._create_conversation(
+            conversation, session
+        )
 
-    def _new(self, conversation: str, session: str | None) -> Talk:
-        talk = self.talks[conversation] = Talk(conversation, session)
+    def _create_conversation(self, conversation: str, session: str | None) -> ConversationDraft:
+        talk = self.talks[conversation] = ConversationDraft(conversation, session)
         talk.facets["source"] = self._source
         return talk
 
-    def _met(self, conversation: str) -> Talk | None:
+    def _find_conversation(self, conversation: str) -> ConversationDraft | None:
         record = self._known.conversations.get(conversation)
         if conversation not in self.talks and record is not None:
-            self.talks[conversation] = Talk.of(record)
+            self.talks[conversation] = ConversationDraft.from_record(record)
         return self.talks.get(conversation)
 
-    def _guard(self, conversation: str | None) -> None:
+    def _guard_conversation(self, conversation: str | None) -> None:
         if conversation is not None and conversation in self._known.conversations:
             self.guards[conversation] = self._known.conversations[conversation]
 
-    def _previous(self, talk: Talk) -> Previous | None:
+    def _find_previous(self, talk: ConversationDraft) -> PreviousTurn | None:
         previous = self.checkpoint.previous
         return previous if previous is not None and previous.conversation == talk.id else None
 
-    def _set_previous(self, previous: Previous) -> None:
+    def _set_previous(self, previous: PreviousTurn) -> None:
         self.checkpoint = replace(self.checkpoint, previous=previous)
 
 
-def conversations_in(events: Sequence[Prepared], source: str) -> set[str]:
+def collect_conversation_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
     """The ids of those that a portion speaks of."""
     found: set[str] = set()
     for event in events:
-        if isinstance(event, Said):
+        if isinstance(event, PreparedTurn):
             found |= {event.conversation, *([event.parent] if event.parent else [])}
         else:
-            found.add(conversation_id(source, event.session))
+            found.add(build_conversation_id(source, event.session))
     return found
 
 
-def turns_in(events: Sequence[Prepared], source: str) -> set[str]:
+def collect_turn_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
     return {
-        event.id if isinstance(event, Said) else turn_id(source, event.key)
+        event.id if isinstance(event, PreparedTurn) else build_turn_id(source, event.key)
         for event in events
-        if isinstance(event, Said | Rewound)
+        if isinstance(event, PreparedTurn | RewindEvent)
     }
 
 
-def rewound_in(events: Sequence[Prepared], source: str) -> set[str]:
+def collect_rewound_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
     """The ids of conversations of which all turns must be known."""
     return {
-        conversation_id(source, event.session) for event in events if isinstance(event, Rewound)
+        build_conversation_id(source, event.session)
+        for event in events
+        if isinstance(event, RewindEvent)
     }
 
 
-def grown_in(events: Sequence[Prepared], turns: Mapping[str, Record]) -> set[str]:
+def collect_grown_ids(events: Sequence[PreparedEvent], turns: Mapping[str, Record]) -> set[str]:
     """The ids of turns of which a copy says more."""
     return {
         event.id
         for event in events
-        if isinstance(event, Said)
+        if isinstance(event, PreparedTurn)
         and (turn := turns.get(event.id)) is not None
         and turn.parent != event.conversation
-        and Slot.of(turn).is_begun_by(event)
+        and TurnSlot.from_record(turn).is_prefix_of(event)
     }

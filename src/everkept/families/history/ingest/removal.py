@@ -7,30 +7,30 @@ from typing import Any, cast
 from everkept.core.commits import commit, retry
 from everkept.core.paths import is_within
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Record, Ref, Step, Update, Where
+from everkept.core.records import Batch, Record, RecordFilter, Ref, Step, Update
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput
 from everkept.families.history.ingest import checkpoints
-from everkept.families.history.ingest.checkpoints import TELLING, transcript_of
+from everkept.families.history.ingest.checkpoints import NAMING_FACETS, parse_transcript_tag
 from everkept.families.history.ingest.conversations import (
-    FOR_GOOD,
-    PURGING,
-    SEALED,
-    LeftOut,
-    Slot,
-    Talk,
-    buried,
-    grave_id,
-    grown_tag,
-    left_out_of,
-    part_tag,
+    PERMANENT_REASONS,
+    PURGING_TAG,
+    SEALED_TAG,
+    ConversationDraft,
+    ExclusionReason,
+    TurnSlot,
+    build_growth_tag,
+    build_part_tag,
+    build_tombstone,
+    build_tombstone_id,
+    get_exclusion,
 )
-from everkept.families.history.ingest.writer import retell
+from everkept.families.history.ingest.writer import rewrite_turn
 from everkept.families.history.model import (
     CODE,
     CONVERSATION,
     DECISION,
-    FORGET,
+    FORGET_TOOL,
     SAID,
     SUMMARY,
     SYMBOL,
@@ -39,16 +39,16 @@ from everkept.families.history.model import (
 )
 from everkept.values import Value, replace
 
-STEP = 10_000  # turns of one purge, which rewrites much
-PAGE = 500  # records that are read at once
+PURGE_TURNS = 10_000  # turns of one purge, which rewrites much
+PAGE_RECORDS = 500  # records that are read at once
 
 # Graves are of another type.
-_TURNS = Where(kinds=(TURN,), types=(SAID, DECISION, SUMMARY), deleted=None)
+_ALL_TURNS = RecordFilter(kinds=(TURN,), types=(SAID, DECISION, SUMMARY), deleted=None)
 
-Report = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
-class Forgotten(Value, frozen=False):
+class RemovalReport(Value, frozen=False):
     """What was removed; `complete` is False while a reader keeps old pages alive."""
 
     conversations: int = 0
@@ -58,56 +58,56 @@ class Forgotten(Value, frozen=False):
     complete: bool = True
 
 
-def _silent(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     """Nobody watches."""
 
 
-async def forget(
+async def forget_conversations(
     store: RecordStore,
     clock: Clock,
     *,
     projects: Sequence[str] = (),
     conversations: Sequence[str] = (),
-    report: Report = _silent,
-) -> Forgotten:
+    report: ReportProgress = _ignore_progress,
+) -> RemovalReport:
     """Removes conversations by their ids, and those of folders with all below them.
 
     They stay forgotten when their transcripts are read again; that nothing new of such a folder
     comes in is up to what is excluded, which has to be so before. Turns that were in such a folder
     go from other conversations too. `report` is told how many turns are gone, and of how many.
     """
-    work = Forgetting(store, clock, report)
-    named = await work.named(conversations)
+    work = ConversationRemoval(store, clock, report)
+    named = await work.read_conversations(conversations)
     if projects:
-        await checkpoints.close(store, clock, projects)
+        await checkpoints.close_gate(store, clock, projects)
         await work.forget_projects(projects)
-        await checkpoints.reopen(store, clock, projects)
+        await checkpoints.reopen_gate(store, clock, projects)
     if named:
         await work.forget_conversations(named)
     return work.done
 
 
-async def finish(store: RecordStore, clock: Clock) -> Forgotten:
+async def finish_removal(store: RecordStore, clock: Clock) -> RemovalReport:
     """Removes what is left of that which was to be forgotten or left out."""
-    work = Forgetting(store, clock, _silent)
-    if folders := checkpoints.unfinished(await checkpoints.gate_of(store, clock)):
+    work = ConversationRemoval(store, clock, _ignore_progress)
+    if folders := checkpoints.list_unfinished_folders(await checkpoints.read_gate(store, clock)):
         await work.forget_projects(folders)
-        await checkpoints.reopen(store, clock, folders)
-    await work.purge_left_out()
+        await checkpoints.reopen_gate(store, clock, folders)
+    await work.purge_excluded()
     return work.done
 
 
-class Forgetting:
+class ConversationRemoval:
     """One act of it, and what it has done so far."""
 
-    def __init__(self, store: RecordStore, clock: Clock, report: Report) -> None:
+    def __init__(self, store: RecordStore, clock: Clock, report: ReportProgress) -> None:
         self._store = store
         self._clock = clock
         self._report = report
         self._total = 0
-        self.done = Forgotten()
+        self.done = RemovalReport()
 
-    async def named(self, ids: Sequence[str]) -> list[Record]:
+    async def read_conversations(self, ids: Sequence[str]) -> list[Record]:
         """The conversations with these ids."""
         found = {each.id: each for each in await self._store.get(ids)}
         wrong = [i for i in ids if i not in found or found[i].kind != CONVERSATION]
@@ -122,163 +122,173 @@ class Forgetting:
     async def forget_projects(self, folders: Sequence[str]) -> None:
         tallies = await self._store.tally((CONVERSATION, TURN, SYMBOL))
         scopes = sorted({t.scope for t in tallies if is_within(t.scope, folders)})
-        within = Where(kinds=(CONVERSATION,), scopes=tuple(scopes))
-        ids = [each.id for each in await self._kept(within)] if scopes else []
-        sessions = await self._sessions(ids)
-        await self._unmention({*ids, *sessions}, folders)
+        within = RecordFilter(kinds=(CONVERSATION,), scopes=tuple(scopes))
+        ids = [each.id for each in await self._list_stored(within)] if scopes else []
+        sessions = await self._read_sessions(ids)
+        await self._remove_mentions({*ids, *sessions}, folders)
         if scopes:
-            where = replace(_TURNS, scopes=tuple(scopes))
-            self._total += await self._store.how_many(where)
-            await self._leave_out(ids)
-            await self.purge_left_out()
+            where = replace(_ALL_TURNS, scopes=tuple(scopes))
+            self._total += await self._store.count_records(where)
+            await self._exclude(ids)
+            await self.purge_excluded()
             await self._purge_turns(where)
             await self._purge_symbols(scopes)
 
     async def forget_conversations(self, conversations: Sequence[Record]) -> None:
         self._total += sum(each.facets.get("turns", 0) for each in conversations)
-        ids = [each.id for each in conversations if left_out_of(each) != "forgotten"]
-        await self._unmention({*ids, *await self._sessions(ids)}, ())
-        await self._leave_out(ids)
-        await self.purge_left_out()
+        ids = [each.id for each in conversations if get_exclusion(each) != "forgotten"]
+        await self._remove_mentions({*ids, *await self._read_sessions(ids)}, ())
+        await self._exclude(ids)
+        await self.purge_excluded()
 
-    async def purge_left_out(self) -> None:
+    async def purge_excluded(self) -> None:
         """Also what agents did for them; they are found by their tags, after a crash too."""
-        where = Where(kinds=(CONVERSATION,), tags=(PURGING,))
-        while page := await self._store.scan(where, limit=PAGE):
+        where = RecordFilter(kinds=(CONVERSATION,), tags=(PURGING_TAG,))
+        while page := await self._store.scan(where, limit=PAGE_RECORDS):
             for conversation in page:
-                await self._leave_agents_out(conversation)
-                await self._take_back(conversation.id)
-            forgotten = tuple(each.id for each in page if left_out_of(each) == "forgotten")
-            others = tuple(each.id for each in page if left_out_of(each) != "forgotten")
-            await self._purge_turns(replace(_TURNS, parents=forgotten))
-            await self._purge_turns(replace(_TURNS, parents=others), is_forgotten=False)
+                await self._exclude_agents(conversation)
+                await self._revert_growth(conversation.id)
+            forgotten = tuple(each.id for each in page if get_exclusion(each) == "forgotten")
+            others = tuple(each.id for each in page if get_exclusion(each) != "forgotten")
+            await self._purge_turns(replace(_ALL_TURNS, parents=forgotten))
+            await self._purge_turns(replace(_ALL_TURNS, parents=others), is_forgotten=False)
             for each in page:
-                await self._change(each.id, lambda talk: talk.tags.discard(PURGING))
+                await self._change_conversation(
+                    each.id, lambda talk: talk.tags.discard(PURGING_TAG)
+                )
 
-    async def _leave_agents_out(self, conversation: Record) -> None:
-        why = left_out_of(conversation)
-        sent = await self._kept(Where(kinds=(CONVERSATION,), tags=(part_tag(conversation.id),)))
+    async def _exclude_agents(self, conversation: Record) -> None:
+        why = get_exclusion(conversation)
+        sent = await self._list_stored(
+            RecordFilter(kinds=(CONVERSATION,), tags=(build_part_tag(conversation.id),))
+        )
         ids = [each.id for each in sent]
         if ids and why == "forgotten":
-            await self._unmention({*ids, *await self._sessions(ids)}, ())
-        if why in FOR_GOOD:
-            await self._leave_out(ids, cast(LeftOut, why))
+            await self._remove_mentions({*ids, *await self._read_sessions(ids)}, ())
+        if why in PERMANENT_REASONS:
+            await self._exclude(ids, cast(ExclusionReason, why))
 
-    async def _take_back(self, conversation: str) -> None:
+    async def _revert_growth(self, conversation: str) -> None:
         """What it added to turns of others; these are again what they were before.
 
         They keep its tag until nothing of that is left, so that a crash does not hide them.
         """
-        tag = grown_tag(conversation)
+        tag = build_growth_tag(conversation)
 
-        def shrink(slot: Slot) -> None:
+        def shrink(slot: TurnSlot) -> None:
             slot.shrink(conversation)
-            slot.tags |= {SEALED, tag}
+            slot.tags |= {SEALED_TAG, tag}
 
-        def settle(slot: Slot) -> None:
+        def settle(slot: TurnSlot) -> None:
             slot.tags -= {tag}
 
-        turns = await self._store.scan(Where(kinds=(TURN,), tags=(tag,)))
+        turns = await self._store.scan(RecordFilter(kinds=(TURN,), tags=(tag,)))
         if not turns:
             return
         ids = tuple(turn.id for turn in turns)
         for turn in ids:
             await self._change_turn(turn, shrink)
         await self._purge_symbols(sorted({turn.scope for turn in turns}))
-        code = await self._store.scan(Where(kinds=(CODE,), parents=ids, deleted=True))
+        code = await self._store.scan(RecordFilter(kinds=(CODE,), parents=ids, deleted=True))
         # Also where there is none: that removes the old words of what only changed.
         await self._purge([each.ref for each in code], always=True)
         for turn in ids:
             await self._change_turn(turn, settle)
 
-    async def _change_turn(self, turn: str, change: Callable[[Slot], None]) -> None:
+    async def _change_turn(self, turn: str, change: Callable[[TurnSlot], None]) -> None:
         async def attempt() -> None:
             for record in await self._store.get([turn]):
-                slot = Slot.of(record)
+                slot = TurnSlot.from_record(record)
                 change(slot)
-                await retell(self._store, turn, slot, self._clock())
+                await rewrite_turn(self._store, turn, slot, self._clock())
 
         await retry(attempt, f"the turn {turn}")
 
-    async def _kept(self, where: Where) -> list[Record]:
+    async def _list_stored(self, where: RecordFilter) -> list[Record]:
         """Those that are not left out for good."""
         found: list[Record] = []
-        async for page in self._pages(where):
-            found += [each for each in page if left_out_of(each) not in FOR_GOOD]
+        async for page in self._iter_pages(where):
+            found += [each for each in page if get_exclusion(each) not in PERMANENT_REASONS]
         return found
 
-    async def _sessions(self, ids: Sequence[str]) -> set[str]:
+    async def _read_sessions(self, ids: Sequence[str]) -> set[str]:
         return {each.session for each in await self._store.get(ids) if each.session}
 
-    async def _leave_out(self, ids: Sequence[str], why: LeftOut = "forgotten") -> None:
+    async def _exclude(self, ids: Sequence[str], why: ExclusionReason = "forgotten") -> None:
         """One by one: an import that goes on must not keep the others in."""
         for each in ids:
-            await self._change(each, lambda talk: talk.leave_out(why))
+            await self._change_conversation(each, lambda talk: talk.exclude(why))
         self.done.conversations += len(ids)
 
-    async def _change(self, conversation: str, change: Callable[[Talk], None]) -> None:
+    async def _change_conversation(
+        self, conversation: str, change: Callable[[ConversationDraft], None]
+    ) -> None:
         async def attempt() -> None:
             for record in await self._store.get([conversation]):
-                talk = Talk.of(record)
+                talk = ConversationDraft.from_record(record)
                 change(talk)
-                await self._commit([talk.step(self._clock())])
+                await self._commit([talk.build_step(self._clock())])
 
         await retry(attempt, f"the conversation {conversation}")
 
-    async def _purge_turns(self, where: Where, *, is_forgotten: bool = True) -> None:
-        while turns := await self._some(where):
+    async def _purge_turns(self, where: RecordFilter, *, is_forgotten: bool = True) -> None:
+        while turns := await self._read_batch(where):
             if is_forgotten:
                 turns = [replace(turn, session=None) for turn in turns]
-            await self._bury(turns)
+            await self._write_tombstones(turns)
             tags = {tag for turn in turns for tag in turn.tags}
-            transcripts = set(filter(None, map(transcript_of, tags)))
+            transcripts = set(filter(None, map(parse_transcript_tag, tags)))
             for transcript in sorted(transcripts) if is_forgotten else ():
-                await self._change_transcript(transcript)
+                await self._reset_transcript(transcript)
             ids = tuple(turn.id for turn in turns)
-            code = await self._store.scan(Where(kinds=(CODE,), parents=ids, deleted=None))
-            symbols = await self._orphans([each.id for each in code])
+            code = await self._store.scan(RecordFilter(kinds=(CODE,), parents=ids, deleted=None))
+            symbols = await self._find_orphans([each.id for each in code])
             await self._purge([*(turn.ref for turn in turns), *symbols])
             self.done.turns += len(turns)
             self.done.code += len(code)
             self.done.symbols += len(symbols)
             self._report(self.done.turns, max(self._total, self.done.turns))
 
-    async def _some(self, where: Where) -> list[Record]:
+    async def _read_batch(self, where: RecordFilter) -> list[Record]:
         """As many turns as are purged at once, without their texts."""
         found: list[Record] = []
         while page := await self._store.scan(
-            where, after=found[-1].id if found else None, limit=min(PAGE, STEP - len(found))
+            where,
+            after=found[-1].id if found else None,
+            limit=min(PAGE_RECORDS, PURGE_TURNS - len(found)),
         ):
             found += [replace(turn, text="") for turn in page]
-            if len(found) == STEP:
+            if len(found) == PURGE_TURNS:
                 break
         return found
 
-    async def _bury(self, turns: Sequence[Record]) -> None:
+    async def _write_tombstones(self, turns: Sequence[Record]) -> None:
         """Before they are purged: at no moment may a copy of one pass for a new turn."""
 
         async def attempt() -> None:
-            ids = [grave_id(turn.id) for turn in turns]
+            ids = [build_tombstone_id(turn.id) for turn in turns]
             found = {each.id for each in await self._store.get(ids, include_deleted=True)}
             at = self._clock()
             await self._commit(
                 [
                     step
                     for turn in turns
-                    if grave_id(turn.id) not in found
-                    for step in buried(turn.id, turn.parent or "", turn.session, turn.at, at)
+                    if build_tombstone_id(turn.id) not in found
+                    for step in build_tombstone(
+                        turn.id, turn.parent or "", turn.session, turn.effective_at, at
+                    )
                 ]
             )
 
         await retry(attempt, "what is to be forgotten")
 
-    async def _orphans(self, code: Sequence[str]) -> list[Ref]:
+    async def _find_orphans(self, code: Sequence[str]) -> list[Ref]:
         """The symbols that only this code speaks of."""
-        links = await self._store.links(code, direction="out") if code else []
+        links = await self._store.find_links(code, direction="out") if code else []
         spoken = Counter(link.target for link in links)
         found: list[Ref] = []
         for symbol, count in spoken.items():
-            others = await self._store.links([symbol], direction="in", limit=count + 1)
+            others = await self._store.find_links([symbol], direction="in", limit=count + 1)
             if len(others) <= count:
                 found.append(Ref("record", symbol))
         return found
@@ -286,44 +296,46 @@ class Forgetting:
     async def _purge_symbols(self, scopes: Sequence[str]) -> None:
         """What code that was taken back has left."""
         lonely: list[Ref] = []
-        async for page in self._pages(Where(kinds=(SYMBOL,), scopes=tuple(scopes))):
+        async for page in self._iter_pages(RecordFilter(kinds=(SYMBOL,), scopes=tuple(scopes))):
             ids = [symbol.id for symbol in page]
-            spoken = {link.target for link in await self._store.links(ids, direction="in")}
+            spoken = {link.target for link in await self._store.find_links(ids, direction="in")}
             lonely += [symbol.ref for symbol in page if symbol.id not in spoken]
         await self._purge(lonely)
         self.done.symbols += len(lonely)
 
-    async def _unmention(self, names: set[str], folders: Sequence[str]) -> None:
+    async def _remove_mentions(self, names: set[str], folders: Sequence[str]) -> None:
         """Takes sessions and folders out of what others keep of them.
 
         Before anything is purged: that also removes the old words of what only changed.
         """
         if not names and not folders:
             return
-        async for page in self._pages(Where(kinds=(TRANSCRIPT,))):
+        async for page in self._iter_pages(RecordFilter(kinds=(TRANSCRIPT,))):
             for record in page:
-                told = _strings([record.facets.get(name) for name in TELLING])
-                if any(_names(each, names) or is_within(each, folders) for each in told):
-                    await self._change_transcript(record.id)
-        async for page in self._pages(Where(kinds=(CONVERSATION,))):
+                told = _iter_strings([record.facets.get(name) for name in NAMING_FACETS])
+                if any(_is_named(each, names) or is_within(each, folders) for each in told):
+                    await self._reset_transcript(record.id)
+        async for page in self._iter_pages(RecordFilter(kinds=(CONVERSATION,))):
             for record in page:
                 if record.facets.get("continues") in names:
-                    await self._change(record.id, lambda talk: talk.facets.pop("continues", None))
+                    await self._change_conversation(
+                        record.id, lambda talk: talk.facets.pop("continues", None)
+                    )
 
-    async def _change_transcript(self, transcript: str) -> None:
+    async def _reset_transcript(self, transcript: str) -> None:
         """It says where something was; should it ever change, all of it is read again."""
 
         async def attempt() -> None:
             for record in await self._store.get([transcript]):
-                kept = {name: v for name, v in record.facets.items() if name not in TELLING}
+                kept = {name: v for name, v in record.facets.items() if name not in NAMING_FACETS}
                 values = {"name": None, "facets": kept}
                 await self._commit([Update(record.id, values, record.version)])
 
         await retry(attempt, "the transcript")
 
-    async def _pages(self, where: Where) -> AsyncIterator[list[Record]]:
+    async def _iter_pages(self, where: RecordFilter) -> AsyncIterator[list[Record]]:
         after: str | None = None
-        while page := await self._store.scan(where, after=after, limit=PAGE):
+        while page := await self._store.scan(where, after=after, limit=PAGE_RECORDS):
             yield page
             after = page[-1].id
 
@@ -334,22 +346,22 @@ class Forgetting:
 
     async def _commit(self, steps: Sequence[Step]) -> None:
         if steps:
-            await commit(self._store, Batch(tuple(steps), self._clock(), FORGET, derived=True))
+            await commit(self._store, Batch(tuple(steps), self._clock(), FORGET_TOOL, derived=True))
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _iter_strings(value: Any) -> Iterator[str]:
     """All that a value of JSON says in words."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, below in cast(Mapping[str, Any], value).items():
             yield key
-            yield from _strings(below)
+            yield from _iter_strings(below)
     elif isinstance(value, list):
         for below in cast(list[Any], value):
-            yield from _strings(below)
+            yield from _iter_strings(below)
 
 
-def _names(text: str, names: set[str]) -> bool:
+def _is_named(text: str, names: set[str]) -> bool:
     """Whether it is one of the names, or a key that begins with one."""
     return text in names or not names.isdisjoint(text.split(":"))

@@ -8,148 +8,180 @@ from typing import Any, cast
 
 from everkept.core import commits
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Delete, Insert, Link, Record, Restore, Step, Update, Where
-from everkept.core.runtime import finished
-from everkept.families.history.call_trace import links_of
-from everkept.families.history.code_outlines import outline
-from everkept.families.history.ingest.checkpoints import Counts
-from everkept.families.history.ingest.conversations import GROWN, PURGING, Slot, buried, taken_back
-from everkept.families.history.ingest.plan import Plan
-from everkept.families.history.ingest.prepared_turns import Piece, Said
-from everkept.families.history.model import CODE, DECISION, IMPORT, TURN
+from everkept.core.records import (
+    Batch,
+    Delete,
+    Insert,
+    Record,
+    RecordFilter,
+    RecordLink,
+    Restore,
+    Step,
+    Update,
+)
+from everkept.core.runtime import wait_finished
+from everkept.families.history.call_trace import build_symbol_links
+from everkept.families.history.code_outlines import outline_code
+from everkept.families.history.ingest.checkpoints import ImportCounts
+from everkept.families.history.ingest.conversations import (
+    GROWTH_FACET,
+    PURGING_TAG,
+    TurnSlot,
+    build_deleted_turn,
+    build_tombstone,
+)
+from everkept.families.history.ingest.plan import ImportPlan
+from everkept.families.history.ingest.prepared_turns import CodePiece, PreparedTurn
+from everkept.families.history.model import CODE, DECISION, IMPORT_TOOL, TURN
 from everkept.values import Value, field, replace
 
 # What an update compares and sets; the rest of a record is its identity.
-_COMPARED = ("type", "name", "text", "facets", "scope", "session", "author", "position", "tags")
-TOO_LONG = "rest of a text that is too long"
-DOUBLED = "turn of a conversation that is read from elsewhere"
-_LINKED = ("text", "type", "scope")  # what the links of code follow from
+_COMPARED_FIELDS = (
+    "type",
+    "name",
+    "text",
+    "facets",
+    "scope",
+    "session",
+    "author",
+    "position",
+    "tags",
+)
+TOO_LONG_REASON = "rest of a text that is too long"
+DUPLICATE_REASON = "turn of a conversation that is read from elsewhere"
+_LINK_FIELDS = ("text", "type", "scope")  # what the links of code follow from
 
 
-class Draft(Value, frozen=False):
+class ImportDraft(Value, frozen=False):
     """Records and links as they are to be. Made without asking the store."""
 
-    turns: list[tuple[Record, Slot]] = field(default_factory=list[tuple[Record, Slot]])
+    turns: list[tuple[Record, TurnSlot]] = field(default_factory=list[tuple[Record, TurnSlot]])
     code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
     gone: list[Record] = field(default_factory=list[Record])
     seen: list[Step] = field(default_factory=list[Step])  # that come again and stay as they are
     buried: list[Step] = field(default_factory=list[Step])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
-    links: dict[str, list[Link]] = field(default_factory=dict[str, list[Link]])  # by code
+    links: dict[str, list[RecordLink]] = field(
+        default_factory=dict[str, list[RecordLink]]
+    )  # by code
 
     @property
     def known_turns(self) -> list[str]:
         return [record.id for record, slot in self.turns if slot.stored is not None]
 
-    def tell(self, turn_id: str, slot: Slot, said: Said, at: int) -> None:
-        turn = _turn(turn_id, slot, said, at)
+    def add_turn(self, turn_id: str, slot: TurnSlot, said: PreparedTurn, at: int) -> None:
+        turn = _build_turn(turn_id, slot, said, at)
         self.turns.append((turn, slot))
-        self.code[turn.id] = [_code(piece, turn) for piece in said.pieces]
+        self.code[turn.id] = [_build_code(piece, turn) for piece in said.pieces]
 
-    def link(self, code: Record) -> None:
-        symbols, links = links_of(code, outline(code.text, code.type))
+    def add_links(self, code: Record) -> None:
+        symbols, links = build_symbol_links(code, outline_code(code.text, code.type))
         for symbol in symbols:
             known = self.symbols.get(symbol.id)
             if known is None or known.type is None:  # who only calls does not know what it is
                 self.symbols[symbol.id] = symbol
-        self.links[code.id] = [_identified(link) for link in links]
+        self.links[code.id] = [_with_content_id(link) for link in links]
 
 
-def drafted(plan: Plan, at: int) -> Draft:
+def build_draft(plan: ImportPlan, at: int) -> ImportDraft:
     """What the plan's turns look like as records, with the links of code that is new."""
-    draft = Draft()
+    draft = ImportDraft()
     for unheard, slot in plan.graves.items():
-        draft.buried += buried(unheard, slot.owner, slot.session, slot.at, at)
+        draft.buried += build_tombstone(unheard, slot.owner, slot.session, slot.at, at)
     for record_id, slot in plan.slots.items():
         talk = plan.talks.get(slot.owner)
-        if talk is not None and talk.left_out is not None:
+        if talk is not None and talk.exclusion_reason is not None:
             continue  # what is there is purged
         stored = slot.stored
         was_live = stored is not None and stored.deleted_at is None
         if slot.is_live and slot.said is not None:
-            draft.tell(record_id, slot, slot.said, at)
+            draft.add_turn(record_id, slot, slot.said, at)
             if stored is None:
                 for code in draft.code[record_id]:
-                    draft.link(code)
+                    draft.add_links(code)
         elif stored is None and not slot.is_live:
-            draft.buried += taken_back(record_id, slot.owner, slot.session, slot.at, at)
+            draft.buried += build_deleted_turn(record_id, slot.owner, slot.session, slot.at, at)
         elif stored is not None and was_live and not slot.is_live:
             draft.gone.append(stored)
         elif stored is not None and was_live:
-            draft.seen += _seen(stored, slot)
+            draft.seen += _build_seen_steps(stored, slot)
     return draft
 
 
-def _seen(stored: Record, slot: Slot) -> list[Step]:
-    rest = {name: value for name, value in stored.facets.items() if name != GROWN}
-    facets = {**rest, **_arrival(slot)}
+def _build_seen_steps(stored: Record, slot: TurnSlot) -> list[Step]:
+    rest = {name: value for name, value in stored.facets.items() if name != GROWTH_FACET}
+    facets = {**rest, **_build_arrival_facets(slot)}
     tags = tuple(sorted(slot.tags))
     if (stored.tags, stored.facets) == (tags, facets):
         return []
     return [Update(stored.id, {"tags": tags, "facets": facets}, stored.version)]
 
 
-def _arrival(slot: Slot) -> dict[str, Any]:
+def _build_arrival_facets(slot: TurnSlot) -> dict[str, Any]:
     """How it came to be what it is, which says nothing of what it is."""
     grown = [growth.to_json() for growth in slot.grown]
-    return {"sequence": slot.sequence, **({GROWN: grown} if grown else {})}
+    return {"sequence": slot.sequence, **({GROWTH_FACET: grown} if grown else {})}
 
 
-class There(Value, frozen=False):
+class StoredCode(Value, frozen=False):
     """What the store has of the code of known turns."""
 
     code: dict[str, dict[str, Record]] = field(default_factory=dict[str, dict[str, Record]])
-    links: dict[str, dict[str, Link]] = field(default_factory=dict[str, dict[str, Link]])
+    links: dict[str, dict[str, RecordLink]] = field(
+        default_factory=dict[str, dict[str, RecordLink]]
+    )
     deleted_links: set[str] = field(default_factory=set[str])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
 
 
-async def looked_up(store: RecordStore, draft: Draft) -> There:
+async def read_stored_code(store: RecordStore, draft: ImportDraft) -> StoredCode:
     """Asks for what stands where the draft is to be; links of code that changes are drafted."""
-    there = There()
+    there = StoredCode()
     if turns := draft.known_turns:
-        await _look_up_code(store, draft, there, turns)
+        await _read_turn_code(store, draft, there, turns)
     if draft.symbols:
         there.symbols = {each.id: each for each in await store.get(list(draft.symbols))}
     return there
 
 
-async def _look_up_code(
-    store: RecordStore, draft: Draft, there: There, turns: Sequence[str]
+async def _read_turn_code(
+    store: RecordStore, draft: ImportDraft, there: StoredCode, turns: Sequence[str]
 ) -> None:
-    where = Where(kinds=(CODE,), parents=tuple(turns), deleted=None)
+    where = RecordFilter(kinds=(CODE,), parents=tuple(turns), deleted=None)
     for code in await store.scan(where):
         there.code.setdefault(code.parent or "", {})[code.id] = code
     changed = [
         code
         for turn in turns
         for code in draft.code[turn]
-        if not _is_same(there.code.get(turn, {}).get(code.id), code, _LINKED)
+        if not _is_same(there.code.get(turn, {}).get(code.id), code, _LINK_FIELDS)
     ]
     ids = [code.id for code in changed]
     if not ids:
         return
-    await finished(asyncio.to_thread(lambda: [draft.link(code) for code in changed]))
-    for link in await store.links(ids, direction="out"):
+    await wait_finished(asyncio.to_thread(lambda: [draft.add_links(code) for code in changed]))
+    for link in await store.find_links(ids, direction="out"):
         there.links.setdefault(link.source, {})[link.id] = link
     wanted = [link.id for each in ids for link in draft.links[each]]
     found = await store.get_links(wanted, include_deleted=True)
     there.deleted_links = {link.id for link in found if link.deleted_at is not None}
 
 
-def steps_of(plan: Plan, draft: Draft, there: There, at: int) -> tuple[list[Step], Counts]:
+def build_steps(
+    plan: ImportPlan, draft: ImportDraft, there: StoredCode, at: int
+) -> tuple[list[Step], ImportCounts]:
     """All that one commit does, but for the checkpoint."""
-    counts = Counts(turns_left_out=plan.left_out)
+    counts = ImportCounts(turns_left_out=plan.left_out)
     if plan.doubled:
-        counts.skipped[DOUBLED] += plan.doubled
+        counts.skipped[DUPLICATE_REASON] += plan.doubled
     steps: list[Step] = []
     for talk in plan.talks.values():
         if talk.is_kept:
-            steps.append(talk.step(at))
+            steps.append(talk.build_step(at))
             is_new = talk.stored is None
-            counts.conversations += is_new and talk.left_out is None
-            counts.conversations_left_out += (is_new and bool(talk.left_out)) or (
-                PURGING in talk.tags
+            counts.conversations += is_new and talk.exclusion_reason is None
+            counts.conversations_left_out += (is_new and bool(talk.exclusion_reason)) or (
+                PURGING_TAG in talk.tags
             )
     kept = {talk.id for talk in plan.talks.values() if talk.is_kept}
     steps += [Update(i, {}, each.version) for i, each in plan.guards.items() if i not in kept]
@@ -158,37 +190,37 @@ def steps_of(plan: Plan, draft: Draft, there: There, at: int) -> tuple[list[Step
         counts.turns_removed += 1
     steps += draft.seen
     steps += draft.buried
-    return steps + _told_steps(draft, there, counts), counts
+    return steps + _build_record_steps(draft, there, counts), counts
 
 
-def _told_steps(draft: Draft, there: There, counts: Counts) -> list[Step]:
+def _build_record_steps(draft: ImportDraft, there: StoredCode, counts: ImportCounts) -> list[Step]:
     steps: list[Step] = []
     for symbol in draft.symbols.values():
-        steps += _symbol_steps(symbol, there.symbols.get(symbol.id), counts)
+        steps += _build_symbol_steps(symbol, there.symbols.get(symbol.id), counts)
     for record, slot in draft.turns:
-        steps += _turn_steps(record, slot, draft, there, counts)
+        steps += _build_turn_steps(record, slot, draft, there, counts)
     return steps
 
 
-async def retell(store: RecordStore, turn_id: str, slot: Slot, at: int) -> None:
+async def rewrite_turn(store: RecordStore, turn_id: str, slot: TurnSlot, at: int) -> None:
     """Makes a turn that is there what its slot says. Raises Conflict."""
-    draft, counts = Draft(), Counts()
+    draft, counts = ImportDraft(), ImportCounts()
     if slot.said is None:
-        steps = _seen(cast(Record, slot.stored), slot)
+        steps = _build_seen_steps(cast(Record, slot.stored), slot)
     else:
-        draft.tell(turn_id, slot, slot.said, at)
-        there = await looked_up(store, draft)
-        steps = _told_steps(draft, there, counts)
+        draft.add_turn(turn_id, slot, slot.said, at)
+        there = await read_stored_code(store, draft)
+        steps = _build_record_steps(draft, there, counts)
     if steps:
-        await commit(store, steps, at)
+        await commit_import(store, steps, at)
 
 
-async def commit(store: RecordStore, steps: Sequence[Step], at: int) -> None:
+async def commit_import(store: RecordStore, steps: Sequence[Step], at: int) -> None:
     """Raises Conflict where another import was faster."""
-    await commits.commit(store, Batch(tuple(steps), at, IMPORT, derived=True))
+    await commits.commit(store, Batch(tuple(steps), at, IMPORT_TOOL, derived=True))
 
 
-def _turn(record_id: str, slot: Slot, said: Said, at: int) -> Record:
+def _build_turn(record_id: str, slot: TurnSlot, said: PreparedTurn, at: int) -> Record:
     return Record(
         id=record_id,
         kind=TURN,
@@ -202,12 +234,12 @@ def _turn(record_id: str, slot: Slot, said: Said, at: int) -> Record:
         position=slot.position,
         author=said.author,
         occurred_at=slot.at,
-        facets={**said.facets, **_arrival(slot)},
+        facets={**said.facets, **_build_arrival_facets(slot)},
         tags=tuple(sorted(slot.tags)),
     )
 
 
-def _code(piece: Piece, turn: Record) -> Record:
+def _build_code(piece: CodePiece, turn: Record) -> Record:
     facets: dict[str, Any] = {
         "source": turn.facets["source"],
         "change": piece.change,
@@ -232,13 +264,17 @@ def _code(piece: Piece, turn: Record) -> Record:
     )
 
 
-def _turn_steps(
-    record: Record, slot: Slot, draft: Draft, there: There, counts: Counts
+def _build_turn_steps(
+    record: Record, slot: TurnSlot, draft: ImportDraft, there: StoredCode, counts: ImportCounts
 ) -> list[Step]:
-    own = _upserted(record, slot.stored)
-    code = _code_steps(record, draft, there, counts)
+    own = _build_upsert(record, slot.stored)
+    code = _build_code_steps(record, draft, there, counts)
     was_live = slot.stored is not None and slot.stored.deleted_at is None
-    is_changed = bool(code) or slot.stored is None or _told(slot.stored) != _told(record)
+    is_changed = (
+        bool(code)
+        or slot.stored is None
+        or _get_compared_content(slot.stored) != _get_compared_content(record)
+    )
     if not was_live:
         counts.turns += 1
         counts.decisions += record.type == DECISION
@@ -247,17 +283,19 @@ def _turn_steps(
     if is_changed and slot.said is not None:
         counts.masked.update(slot.said.masked)
         if slot.said.cut:
-            counts.skipped[TOO_LONG] += slot.said.cut
+            counts.skipped[TOO_LONG_REASON] += slot.said.cut
     return own + code
 
 
-def _told(turn: Record) -> tuple[Any, ...]:
+def _get_compared_content(turn: Record) -> tuple[Any, ...]:
     """What makes it another when it changes: not where it stands, nor when it was read."""
-    facets = {name: v for name, v in turn.facets.items() if name not in ("sequence", GROWN)}
-    return turn.text, turn.type, turn.scope, turn.author, turn.at, facets
+    facets = {name: v for name, v in turn.facets.items() if name not in ("sequence", GROWTH_FACET)}
+    return turn.text, turn.type, turn.scope, turn.author, turn.effective_at, facets
 
 
-def _code_steps(turn: Record, draft: Draft, there: There, counts: Counts) -> list[Step]:
+def _build_code_steps(
+    turn: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts
+) -> list[Step]:
     stored = there.code.get(turn.id, {})
     wanted = draft.code[turn.id]
     # What goes takes its links with it; a deletion of its turn took it already.
@@ -269,12 +307,14 @@ def _code_steps(turn: Record, draft: Draft, there: There, counts: Counts) -> lis
     for code in wanted:
         before = stored.get(code.id)
         counts.code += before is None or before.deleted_at is not None
-        steps += _upserted(code, before)
-        steps += _link_steps(code, draft, there, counts)
+        steps += _build_upsert(code, before)
+        steps += _build_link_steps(code, draft, there, counts)
     return steps
 
 
-def _link_steps(code: Record, draft: Draft, there: There, counts: Counts) -> list[Step]:
+def _build_link_steps(
+    code: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts
+) -> list[Step]:
     if code.id not in draft.links:
         return []
     links = {link.id: link for link in draft.links[code.id]}
@@ -288,7 +328,7 @@ def _link_steps(code: Record, draft: Draft, there: There, counts: Counts) -> lis
     return steps
 
 
-def _symbol_steps(symbol: Record, stored: Record | None, counts: Counts) -> list[Step]:
+def _build_symbol_steps(symbol: Record, stored: Record | None, counts: ImportCounts) -> list[Step]:
     if stored is None:
         counts.symbols += 1
         return [Insert(symbol)]
@@ -297,10 +337,10 @@ def _symbol_steps(symbol: Record, stored: Record | None, counts: Counts) -> list
     return []
 
 
-def _upserted(record: Record, stored: Record | None) -> list[Step]:
+def _build_upsert(record: Record, stored: Record | None) -> list[Step]:
     if stored is None:
         return [Insert(record)]
-    values = {name: getattr(record, name) for name in (*_COMPARED, "occurred_at")}
+    values = {name: getattr(record, name) for name in (*_COMPARED_FIELDS, "occurred_at")}
     update = Update(stored.id, values, stored.version)
     if stored.deleted_at is not None:
         return [Restore(stored.ref), update]
@@ -313,7 +353,7 @@ def _is_same(stored: Record | None, record: Record, names: Iterable[str]) -> boo
     return all(getattr(stored, name) == getattr(record, name) for name in names)
 
 
-def _identified(link: Link) -> Link:
+def _with_content_id(link: RecordLink) -> RecordLink:
     """A link cannot be changed: one that says something else of the same ends is another."""
     if not link.facets:
         return link
