@@ -154,8 +154,8 @@ def _recalls(
     data: Path, size: int, rounds: int, environment: dict[str, str], figures: Figures
 ) -> None:
     command = (sys.executable, "-m", "everkept", "serve", "--data-dir", str(data))
-    patient = environment | {"EVERKEPT_RECALL_TIME_LIMIT": "60", "EVERKEPT_CONFIG": "none"}
-    wire = SelftestConnection(command, environment=patient)
+    context = environment | {"EVERKEPT_RECALL_TIME_LIMIT": "60", "EVERKEPT_CONFIG": "none"}
+    wire = SelftestConnection(command, environment=context)
     wire.initialize("bench")
     questions = Conversations(size).questions()
 

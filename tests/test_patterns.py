@@ -22,7 +22,7 @@ MODULES = [
     "everkept.language.telling_words",
     "everkept.language.words",
     "everkept.retrieval.dates",
-    "everkept.settings.values",
+    "everkept.settings.setting_values",
 ]
 COUNT = """
 import importlib, re, sys

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 # What a server over stdio loads in any case, beside its family and its engine.
 LOADED = (
-    "everkept.cli.server",
+    "everkept.cli.stdio_start",
     "everkept.transports.stdio",
     "everkept.app.build",
 )
@@ -30,7 +30,7 @@ def main() -> None:
         return
     start = _start() if sys.argv[1:2] == ["serve"] else None
     if start is not None and start.kept is not None:
-        from everkept.cli.server import resume
+        from everkept.cli.stdio_start import resume
 
         if resume(start):
             return

@@ -200,7 +200,7 @@ def read_answers(path: str) -> CachedAnswers | None:
 
 
 def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
-    """Return answers as `read` expects them, which depend on these files."""
+    """Return answers as `read_answers` expects them, which depend on these files."""
     import json
 
     names = (name.removeprefix(PACKAGE_FOLDER + os.sep) for name in files)

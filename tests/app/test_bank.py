@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.accounts.project_rule import ProjectRule
 from everkept.app.bank import BankProjects
 from everkept.core.ports import Library
-from everkept.core.project_rule import ProjectRule
 from everkept.core.sessions import Session, ToolCall
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectArchived, ProjectOff

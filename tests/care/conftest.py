@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from data_folders import filled
-from everkept.care.findings import CheckContext
+from everkept.care.check_context import CheckContext
 from everkept.core.times import read_clock
 from everkept.settings import read_settings
 
@@ -24,5 +24,5 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def patient(data: Path, home: Path) -> CheckContext:
+def context(data: Path, home: Path) -> CheckContext:
     return CheckContext(read_settings({"data_dir": data, "config": "none"}, {}), read_clock)

@@ -8,7 +8,7 @@ from data_folders import (
     cut_short,
     everything,
     filled,
-    quiet,
+    off_folders,
     restored,
     statement,
 )
@@ -90,7 +90,12 @@ def test_projects_that_changed_their_state_since_come_back_as_they_were(
 def test_whoever_says_no_changes_nothing(data: Path, file: Path, tmp_path: Path) -> None:
     before = said_by("digests", data)
     outcome = restore(
-        SqliteCare(data), file, read_clock, quiet, lambda _manifest, _safety: False, replace=True
+        SqliteCare(data),
+        file,
+        read_clock,
+        off_folders,
+        lambda _manifest, _safety: False,
+        replace=True,
     )
     assert outcome is None
     assert said_by("digests", data) == before

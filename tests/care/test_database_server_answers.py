@@ -6,8 +6,8 @@ import pytest
 
 from database_places import SERVERS, TITLES, named
 from everkept.app.engines import find_standby, make_library
+from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.care.database_server import check_database
-from everkept.care.findings import CheckContext, DoctorFinding
 from everkept.core.times import read_clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
@@ -31,12 +31,12 @@ def served(folder: Path, core: int, **more: Any) -> CheckContext:
     return patient_with(folder, database_user=USER, **places, **more)
 
 
-def found(patient: CheckContext) -> list[DoctorFinding]:
-    return [*check_database(patient)]
+def found(context: CheckContext) -> list[DoctorFinding]:
+    return [*check_database(context)]
 
 
-def left_waiting(patient: CheckContext, waiting: int, aside: int) -> None:
-    standby = find_standby(patient.settings)
+def left_waiting(context: CheckContext, waiting: int, aside: int) -> None:
+    standby = find_standby(context.settings)
     assert standby is not None
     standby.folder.mkdir(parents=True)
 
@@ -50,9 +50,9 @@ def left_waiting(patient: CheckContext, waiting: int, aside: int) -> None:
     asyncio.run(run())
 
 
-def make_project(patient: CheckContext) -> None:
+def make_project(context: CheckContext) -> None:
     async def run() -> None:
-        library = make_library(patient.settings, read_clock, standing_by=False)
+        library = make_library(context.settings, read_clock, standing_by=False)
         await library.create("shop", "")
         await library.close()
 
@@ -70,21 +70,21 @@ def test_a_look_makes_no_schema_and_a_mistyped_one_is_a_problem(tmp_path: Path) 
         assert right.settings.namespace in (finding.command or "")
 
 
-def test_files_of_ours_are_looked_at_elsewhere(patient: CheckContext) -> None:
-    assert found(patient) == []
-    in_memory = replace(patient.settings, deployment_mode="embedded-memory")
-    assert found(replace(patient, settings=in_memory)) == []
+def test_files_of_ours_are_looked_at_elsewhere(context: CheckContext) -> None:
+    assert found(context) == []
+    in_memory = replace(context.settings, deployment_mode="embedded-memory")
+    assert found(replace(context, settings=in_memory)) == []
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_server_that_answers_is_told_with_its_version(tmp_path: Path, server: str) -> None:
-    patient = patient_with(tmp_path, **named(server))
-    make_project(patient)
-    [finding] = found(patient)
+    context = patient_with(tmp_path, **named(server))
+    make_project(context)
+    [finding] = found(context)
     assert finding.severity == "ok"
     assert TITLES[server] in finding.what
-    assert patient.settings.database_url is not None
-    assert patient.settings.database_url in finding.what
+    assert context.settings.database_url is not None
+    assert context.settings.database_url in finding.what
     assert "1 project." in finding.what
 
 
@@ -100,10 +100,10 @@ def test_a_server_that_is_away_is_a_problem_and_is_not_stood_in_for(
 
 
 def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
-    patient = patient_with(
+    context = patient_with(
         tmp_path, "hunter2", database_user=USER, database_url=shared(2).url, namespace="x"
     )
-    [finding] = found(patient)
+    [finding] = found(context)
     assert finding.severity == "problem"
     assert USER in f"{finding.what} {finding.command}" or "password" in finding.what
     assert "hunter2" not in str(finding)
@@ -113,9 +113,9 @@ def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
 def test_writes_that_wait_and_those_that_were_set_aside_are_told(
     tmp_path: Path, waiting: int, aside: int
 ) -> None:
-    patient = served(tmp_path, 2)
-    left_waiting(patient, waiting, aside)
-    told = found(patient)[1:]
+    context = served(tmp_path, 2)
+    left_waiting(context, waiting, aside)
+    told = found(context)[1:]
     counts = {"advice": waiting, "problem": aside}
     assert [(each.severity, int(each.what.split()[0])) for each in told] == [
         (severity, count) for severity, count in counts.items() if count
@@ -124,15 +124,15 @@ def test_writes_that_wait_and_those_that_were_set_aside_are_told(
 
 
 def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:
-    patient = served(tmp_path, 2)
-    left_waiting(patient, 1, 0)
-    standby = find_standby(patient.settings)
+    context = served(tmp_path, 2)
+    left_waiting(context, 1, 0)
+    standby = find_standby(context.settings)
     assert standby is not None
     standby.journal.write_bytes(b"scribbled over" * 1_000)
     journal = Journal(standby.journal)
     asyncio.run(journal.list_pending())
     asyncio.run(journal.close())
-    [finding] = [each for each in found(patient) if each.severity == "problem"]
+    [finding] = [each for each in found(context) if each.severity == "problem"]
     [moved] = standby.folder.glob("journal.damaged-*.db")
     assert str(moved) in finding.what
 
@@ -140,29 +140,29 @@ def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:
 def test_an_engine_inside_the_program_is_looked_at_where_it_holds_something(
     tmp_path: Path,
 ) -> None:
-    patient = patient_with(tmp_path / "data", engine="surreal")
-    [finding] = found(patient)
+    context = patient_with(tmp_path / "data", engine="surreal")
+    [finding] = found(context)
     assert (finding.severity, finding.what) == ("ok", "Nothing is stored yet.")
     assert not (tmp_path / "data").exists()
-    make_project(patient)
-    [finding] = found(patient)
+    make_project(context)
+    [finding] = found(context)
     assert finding.severity == "ok"
     assert "1 project." in finding.what
 
 
 def test_a_folder_that_a_server_has_open_is_no_problem(tmp_path: Path) -> None:
-    patient = patient_with(tmp_path, engine="surreal")
+    context = patient_with(tmp_path, engine="surreal")
     with acting("surreal_holders:fill", tmp_path / "surreal") as holder:
         assert holder.hear() is not None
-        [finding] = found(patient)
+        [finding] = found(context)
     assert finding.severity == "advice"
     assert "in use by another process" in finding.what
 
 
 def test_files_that_cannot_be_read_are_a_problem(tmp_path: Path) -> None:
-    patient = patient_with(tmp_path, engine="surreal")
+    context = patient_with(tmp_path, engine="surreal")
     (tmp_path / "surreal" / "wal").mkdir(parents=True)
-    [finding] = found(patient)
+    [finding] = found(context)
     assert finding.severity == "problem"
     assert "version 3" in finding.what
 

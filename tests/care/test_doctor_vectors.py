@@ -4,103 +4,103 @@ from pathlib import Path
 import pytest
 
 from data_folders import statement, vector_of
+from everkept.care.check_context import CheckContext, DoctorFinding, apply_fixes
 from everkept.care.doctor import check_vectors
-from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes
 from everkept.embedders import onnx
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 
 
-def worst(patient: CheckContext) -> list[DoctorFinding]:
-    return [finding for finding in check_vectors(patient) if finding.severity != "ok"]
+def worst(context: CheckContext) -> list[DoctorFinding]:
+    return [finding for finding in check_vectors(context) if finding.severity != "ok"]
 
 
 def test_texts_that_wait_get_their_vectors(
-    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
-    [finding] = worst(patient)
+    [finding] = worst(context)
     assert finding.severity == "advice"
     assert finding.what.startswith("5 texts wait")
     assert "of another model" in finding.what
     [done] = apply_fixes([finding])
     assert done.is_done
     assert done.did.startswith("gave 5 texts")
-    assert worst(patient) == []
-    assert any("No text waits" in finding.what for finding in check_vectors(patient))
+    assert worst(context) == []
+    assert any("No text waits" in finding.what for finding in check_vectors(context))
 
 
 def test_a_few_texts_are_no_advice_and_very_many_are_not_for_the_doctor(
-    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert worst(patient) == []
+    assert worst(context) == []
     monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
     monkeypatch.setattr("everkept.care.doctor.MAX_FIXABLE_TEXTS", 4)
-    [finding] = worst(patient)
+    [finding] = worst(context)
     assert finding.mend is None
     assert "everkept index" in (finding.command or "")
 
 
 @pytest.mark.parametrize("content", [None, b"too short"])
 def test_a_model_that_is_missing_or_damaged_is_a_problem(
-    patient: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+    context: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     if content is not None:
         (tmp_path / onnx.NETWORK_FILE).write_bytes(content)
     monkeypatch.setattr(onnx.OnnxEmbedder.__init__, "__defaults__", (tmp_path,))
-    [finding] = worst(patient)
+    [finding] = worst(context)
     assert finding.severity == "problem"
     assert finding.command == "install Everkept again"
 
 
 def test_a_model_of_the_right_size_that_is_damaged_is_a_problem(
-    patient: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, size in onnx.FILE_BYTES.items():
         (tmp_path / name).write_bytes(bytes(size))
     monkeypatch.setattr(onnx.OnnxEmbedder.__init__, "__defaults__", (tmp_path,))
-    [finding] = worst(patient)
+    [finding] = worst(context)
     assert finding.severity == "problem"
 
 
-def test_what_is_switched_off_is_not_looked_at(patient: CheckContext) -> None:
-    settings = replace(patient.settings, embedding_model="none")
-    [finding] = check_vectors(replace(patient, settings=settings))
+def test_what_is_switched_off_is_not_looked_at(context: CheckContext) -> None:
+    settings = replace(context.settings, embedding_model="none")
+    [finding] = check_vectors(replace(context, settings=settings))
     assert finding.severity == "ok"
 
 
 def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(
-    patient: CheckContext,
+    context: CheckContext,
 ) -> None:
-    (patient.folder / "user.db").write_bytes(b"scribbled over")
-    assert worst(patient) == []
-    waiting = [f.what for f in check_vectors(patient) if "wait" in f.what]
+    (context.folder / "user.db").write_bytes(b"scribbled over")
+    assert worst(context) == []
+    waiting = [f.what for f in check_vectors(context) if "wait" in f.what]
     assert waiting
     assert "2 texts wait" in waiting[0] or "3 texts wait" in waiting[0]
 
 
-def test_an_empty_text_waits_for_nothing(patient: CheckContext) -> None:
+def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
     async def embed() -> None:
-        library = SqliteLibrary(patient.folder)
+        library = SqliteLibrary(context.folder)
         user = await library.open_user_store()
         ids = ["user shop is remembered", "user old is remembered"]
         await user.put_vectors("all-MiniLM-L6-v2", [vector_of(each, 1) for each in ids])
         await library.close()
 
     asyncio.run(embed())
-    assert statement(patient.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
-    [what] = [f.what for f in check_vectors(patient) if "wait" in f.what]
+    assert statement(context.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
+    [what] = [f.what for f in check_vectors(context) if "wait" in f.what]
     assert "3 texts" in what
 
 
 def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
-    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
-    [path] = (patient.folder / "projects").glob("*.db")
+    [path] = (context.folder / "projects").glob("*.db")
     path.unlink()
-    (patient.folder / "history.db").write_bytes(b"scribbled over")
-    waiting = [f for f in check_vectors(patient) if f.what.startswith("2 texts wait")]
+    (context.folder / "history.db").write_bytes(b"scribbled over")
+    waiting = [f for f in check_vectors(context) if f.what.startswith("2 texts wait")]
     [done] = apply_fixes(waiting)
     assert done.is_done
     assert done.did.startswith("gave 2 texts")

@@ -185,12 +185,12 @@ def test_what_a_server_says_does_not_steer_the_terminal(
 def test_progress_is_shown_to_who_looks(
     everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = everkept("gateway", "call", "notes_progress", "steps=3")
-    assert quiet.err == ""
+    off_folders = everkept("gateway", "call", "notes_progress", "steps=3")
+    assert off_folders.err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     watched = everkept("gateway", "call", "notes_progress", "steps=3")
     assert "step 3" in watched.err
-    assert watched.json == quiet.json == {"steps": 3}
+    assert watched.json == off_folders.json == {"steps": 3}
 
 
 def test_a_hint_that_names_what_a_server_has_does_not_steer_the_terminal(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
-from everkept.files.disk import is_working_file
+from everkept.files.local_disk import is_working_file
 from examples import examples
 from file_stores import STORES, Filing, by_lease, filing, outcome
 from processes import acting
@@ -257,8 +257,8 @@ class FileStoreMachine(RuleBasedStateMachine):
         files, folders = self._on_disk()
         whole = (self.model.files, changed.files)
         assert files in whole or (name == "append" and _has_a_part(files, *whole, arguments[0]))
-        either = [self.model.folders, changed.folders]
-        assert either[0] & either[1] <= folders <= either[0] | either[1]
+        router = [self.model.folders, changed.folders]
+        assert router[0] & router[1] <= folders <= router[0] | router[1]
         self.model = Model(files, folders)
 
     async def _take_over(self, heir: int) -> None:

@@ -67,13 +67,13 @@ async def everything(library: Library) -> dict[str, Any]:
     }
 
 
-def told(holdings: CatalogData) -> dict[str, Any]:
+def told(catalog_data: CatalogData) -> dict[str, Any]:
     return {
-        "projects": sorted(holdings.projects, key=lambda project: project.name),
-        "workspaces": dict(holdings.workspaces),
-        "switching": dict(holdings.switching),
-        "notes": dict(holdings.notes),
-        "tokens": sorted(holdings.tokens, key=lambda token: token[0].id),
+        "projects": sorted(catalog_data.projects, key=lambda project: project.name),
+        "workspaces": dict(catalog_data.workspaces),
+        "switching": dict(catalog_data.switching),
+        "notes": dict(catalog_data.notes),
+        "tokens": sorted(catalog_data.tokens, key=lambda token: token[0].id),
     }
 
 
@@ -87,24 +87,24 @@ async def test_a_library_that_was_just_made_holds_nothing(library: Library) -> N
 
 async def test_holdings_are_all_but_what_holds_for_a_moment(library: Library) -> None:
     await fill(library)
-    holdings = await library.read_catalog_data()
+    catalog_data = await library.read_catalog_data()
     projects = {project.name: project for project in await library.list_projects()}
-    assert {project.name: project for project in holdings.projects} == projects
-    assert holdings.workspaces == {
+    assert {project.name: project for project in catalog_data.projects} == projects
+    assert catalog_data.workspaces == {
         SHOP: projects["shop"].id,
         f"{SHOP}/annex": projects["shop"].id,
         CAFE: projects["café"].id,
     }
-    assert holdings.notes == {"seen": "1", "größe": ""}
-    assert {token.id: secret for token, secret in holdings.tokens} == {
+    assert catalog_data.notes == {"seen": "1", "größe": ""}
+    assert {token.id: secret for token, secret in catalog_data.tokens} == {
         "t1": "hash 1",
         "t2": "hash 2",
     }
-    assert holdings.switching[projects["shop"].id].off_since == projects["shop"].off_since
-    assert len(holdings.switching[projects["café"].id].spans) == 1
-    [left] = [each for each in holdings.switching.values() if each.deleted_at is not None]
+    assert catalog_data.switching[projects["shop"].id].off_since == projects["shop"].off_since
+    assert len(catalog_data.switching[projects["café"].id].spans) == 1
+    [left] = [each for each in catalog_data.switching.values() if each.deleted_at is not None]
     assert left.folders == ("/work/left",)
-    assert len(holdings.switching) == 3
+    assert len(catalog_data.switching) == 3
 
 
 async def test_whoever_takes_over_answers_as_the_other_does(
@@ -124,10 +124,10 @@ async def test_what_a_library_holds_can_be_taken_over(library: Library, elsewher
 
 async def test_taking_over_again_changes_nothing(library: Library, elsewhere: Library) -> None:
     await fill(elsewhere)
-    holdings = await elsewhere.read_catalog_data()
-    await library.replace_catalog_data(holdings)
+    catalog_data = await elsewhere.read_catalog_data()
+    await library.replace_catalog_data(catalog_data)
     once = await everything(library)
-    await library.replace_catalog_data(holdings)
+    await library.replace_catalog_data(catalog_data)
     assert await everything(library) == once
     await library.replace_catalog_data(await library.read_catalog_data())
     assert await everything(library) == once

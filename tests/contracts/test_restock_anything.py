@@ -76,18 +76,18 @@ async def _grant(
 ) -> None:
     first, second = (records[which % len(records)] for which in (wish.first, wish.second))
     links = await store.scan_links(deleted=None)
-    either: Record | RecordLink = links[0] if links and wish.second > 5 else first
+    router: Record | RecordLink = links[0] if links and wish.second > 5 else first
     match wish.make:
         case "link":
             await _try(store, at, Insert(RecordLink(new, first.id, "to", second.id, DAY_ONE)))
         case "update":
             await _try(store, at, Update(first.id, wish.values, first.version))
         case "delete":
-            await _try(store, at, Delete(either.ref))
+            await _try(store, at, Delete(router.ref))
         case "restore":
-            await _try(store, at, Restore(either.ref))
+            await _try(store, at, Restore(router.ref))
         case "purge":
-            await store.purge([either.ref])
+            await store.purge([router.ref])
         case "embed":
             vectors = (
                 [RecordVector(first.id, first.version, axis(wish.second))] if first.text else []

@@ -106,10 +106,10 @@ async def test_any_text_is_a_question(inner: Counting) -> None:
 async def test_who_gives_up_takes_nothing_from_the_others(inner: Counting) -> None:
     cached = CachedEmbedder(inner)
     impatient = asyncio.create_task(cached.embed(["x"]))
-    patient = asyncio.create_task(cached.embed(["x"]))
+    context = asyncio.create_task(cached.embed(["x"]))
     await asyncio.sleep(0)
     impatient.cancel()
-    assert (await patient == await HashingEmbedder().embed(["x"])).all()
+    assert (await context == await HashingEmbedder().embed(["x"])).all()
 
 
 def test_what_one_event_loop_has_made_serves_the_next(inner: Counting) -> None:

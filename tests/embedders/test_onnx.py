@@ -328,8 +328,8 @@ def test_the_import_is_light_and_embedding_leaves_no_trace(tmp_path: Path) -> No
         assert not {"numpy", "onnxruntime"} & sys.modules.keys()
         asyncio.run(OnnxEmbedder().embed(["text"]))
     """
-    quiet = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
-    environment = {name: value for name, value in os.environ.items() if name not in quiet}
+    off_folders = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
+    environment = {name: value for name, value in os.environ.items() if name not in off_folders}
     for name in ("HOME", "USERPROFILE", "LOCALAPPDATA", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         environment[name] = str(tmp_path)
     command = [sys.executable, "-B", "-c", script]

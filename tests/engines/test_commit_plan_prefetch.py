@@ -15,6 +15,6 @@ def test_all_that_the_steps_name_is_foreseen() -> None:
     )
     assert list(wanted.records) == ["Ada", "Bob", "Cy", "said", "Eve", "Di", "Gus"]
     assert list(wanted.links) == ["Bob knows Cy", "a b c", "d e f"]
-    assert list(wanted.doomed) == ["Flo"]
+    assert list(wanted.purge_set) == ["Flo"]
     assert (list(wanted.returning), list(wanted.returning_links)) == (["Gus"], ["d e f"])
     assert (wanted.named, wanted.joined, wanted.updates) == ([named], [edge], [update])

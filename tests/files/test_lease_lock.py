@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from everkept.core import times
 from everkept.errors import InvalidInput, StoreBusy, Unavailable
-from everkept.files.disk import LocalLockFiles, get_machine_id
 from everkept.files.lease_lock import FolderLocks, LockTerms, compute_watch_seconds, parse_claim
 from everkept.files.local import LocalFiles
+from everkept.files.local_disk import LocalLockFiles, get_machine_id
 from examples import examples
 from file_stores import outcome
 from lock_contenders import DEAD, Contention, Never

@@ -11,8 +11,8 @@ import pytest
 
 from everkept.core.files import FileStore
 from everkept.errors import StoreBusy
-from everkept.files.disk import build_lock_name
 from everkept.files.lease_lock import LockTerms
+from everkept.files.local_disk import build_lock_name
 from file_stores import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
 

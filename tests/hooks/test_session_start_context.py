@@ -349,7 +349,8 @@ def test_a_session_that_starts_loads_nothing_heavy() -> None:
     code = (
         "import sys\n"
         "import everkept.hooks.session_start, everkept.hooks.session_recap\n"
-        "import everkept.hooks.tool_use, everkept.hooks.commands, everkept.hooks.session_end\n"
+        "import everkept.hooks.tool_use, everkept.hooks.shell_commands\n"
+        "import everkept.hooks.session_end\n"
         f"print([m for m in {heavy.split()} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -73,7 +73,7 @@ class OneShelf(MemoryLibrary):
         return await self.get_project(name), self.store
 
 
-def keeper(library: MemoryLibrary) -> Maintenance:
+def maintenance(library: MemoryLibrary) -> Maintenance:
     def clock() -> int:
         return DAY_ONE + 9
 
@@ -82,9 +82,9 @@ def keeper(library: MemoryLibrary) -> Maintenance:
     )
 
 
-async def settled(keeper: Maintenance) -> None:
+async def settled(maintenance: Maintenance) -> None:
     async with asyncio.timeout(PATIENCE):
-        await keeper.wait_until_done()
+        await maintenance.wait_until_done()
 
 
 async def test_the_first_use_of_a_store_finishes_what_a_crash_left(library: MemoryLibrary) -> None:
@@ -94,7 +94,7 @@ async def test_the_first_use_of_a_store_finishes_what_a_crash_left(library: Memo
     await store.commit(batch(memory("both"), memory("waiting")))
     promoted = memory("both", scope="user", facets={"promoted": {"from_scope": "project"}})
     await user.commit(batch(promoted))
-    kept = keeper(library)
+    kept = maintenance(library)
     kept.register_store(store)
     await settled(kept)
     assert [r.id for r in await store.scan(RecordFilter(kinds=("memory",)))] == ["waiting"]

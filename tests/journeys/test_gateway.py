@@ -87,7 +87,7 @@ READS = {"annotations": {"readOnlyHint": True}}
 
 
 @pytest.fixture(params=[("stdio", "2026-07-28"), ("http", "legacy")], ids=["stdio", "http"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Front:
+def router(request: pytest.FixtureRequest, tmp_path: Path) -> Front:
     """Each transport once, where the era makes no difference."""
     return Front(tmp_path, *request.param)
 
@@ -151,11 +151,11 @@ async def test_a_client_and_a_server_behind_it_need_not_be_of_one_era(
     assert steps == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 
 
-async def test_tools_are_passed_through_whole_with_a_prefix(either: Front) -> None:
+async def test_tools_are_passed_through_whole_with_a_prefix(router: Front) -> None:
     passing = actor() | {"passThrough": {"prefix": "there_", "hide": ["crash"]}}
-    write(either.file, {"upstream": passing})
-    with either.running():
-        async with either.connect() as client:
+    write(router.file, {"upstream": passing})
+    with router.running():
+        async with router.connect() as client:
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert "there_echo" in listed
             assert "there_crash" not in listed
@@ -164,12 +164,12 @@ async def test_tools_are_passed_through_whole_with_a_prefix(either: Front) -> No
             assert len(text(await answered(client, "there_big", bytes=300_000))) == 300_000
 
 
-async def test_several_servers_stand_behind_one_file(either: Front) -> None:
+async def test_several_servers_stand_behind_one_file(router: Front) -> None:
     tools = [mapped(f"who_{name}", "name", {}, server=name) for name in ("a", "b")]
     upstreams = {name: actor("--name", name) for name in ("a", "b")}
-    write(either.file, {"upstreams": upstreams, "tools": tools})
-    with either.running():
-        async with either.connect() as client:
+    write(router.file, {"upstreams": upstreams, "tools": tools})
+    with router.running():
+        async with router.connect() as client:
             answers = await asyncio.gather(*(call(client, f"who_{name}") for name in "ab"))
     assert answers == [{"name": "a"}, {"name": "b"}]
 
@@ -210,12 +210,12 @@ def test_the_environment_of_the_server_behind_is_what_the_file_names(tmp_path: P
     assert not {"OF_OURS", "OTHER", "EVERKEPT_CONFIG"} & environment.keys()
 
 
-async def test_who_may_only_read_is_offered_what_only_reads(either: Front) -> None:
-    either.options = ("--toolsets", "gateway", "--read-only")
+async def test_who_may_only_read_is_offered_what_only_reads(router: Front) -> None:
+    router.options = ("--toolsets", "gateway", "--read-only")
     tools = [mapped("look", "echo", {}, **READS), mapped("change", "echo", {})]
-    write(either.file, {"upstream": actor(), "tools": tools})
-    with either.running():
-        async with either.connect() as client:
+    write(router.file, {"upstream": actor(), "tools": tools})
+    with router.running():
+        async with router.connect() as client:
             assert await names(client) == ["look"]
             assert await call(client, "look") == {}
             with pytest.raises(Exception, match="change"):

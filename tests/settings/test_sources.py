@@ -12,8 +12,8 @@ from everkept.settings import (
     explain_settings,
     read_settings,
 )
+from everkept.settings.setting_values import list_choices
 from everkept.settings.sources import REMOTE_FLAGS
-from everkept.settings.values import list_choices
 from everkept.values import list_fields
 
 # The file with certificates must be there; it has tests of its own.

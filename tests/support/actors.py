@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from everkept.core.project_rule import ProjectRule
+from everkept.accounts.project_rule import ProjectRule
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session, ToolCall
 from everkept.engines.sqlite import connection, project_lifecycle

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from everkept.accounts.project_rule import ProjectRule
 from everkept.core.answers import SectionSearch, Sources
 from everkept.core.ports import (
     AccessCount,
@@ -14,7 +15,6 @@ from everkept.core.ports import (
     RecordStore,
     RecordVector,
 )
-from everkept.core.project_rule import ProjectRule
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import Session, ToolCall
 from everkept.errors import ModelUnavailable

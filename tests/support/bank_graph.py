@@ -10,7 +10,7 @@ from typing import Any, cast
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import OwnChange
+from everkept.families.bank.graph.graph_events import OwnChange
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
 from everkept.tools.tool import ToolWarning

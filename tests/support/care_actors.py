@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from actors import say
-from data_folders import MODEL, quiet, vector_of
+from data_folders import MODEL, off_folders, vector_of
 from everkept.care.backup import restore
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
@@ -183,7 +183,7 @@ def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
     sqlite_restore.put_catalog = lambda *_: os._exit(DIED)
     ask = lambda _manifest, _safety: True  # noqa: E731
     care = SqliteCare(Path(folder))
-    restore(care, Path(file), read_clock, quiet, ask, replace=True, safety=Path(safety))
+    restore(care, Path(file), read_clock, off_folders, ask, replace=True, safety=Path(safety))
 
 
 def lock_whole(path: str) -> None:

@@ -34,7 +34,7 @@ async def serve(folder: Path) -> None:
                 listening,
                 host=HOST,
                 path=PATH,
-                entrance=None,
+                token_auth=None,
                 on_ready=lambda: sys.stderr.write(f"serving {address}\n"),
             )
         finally:

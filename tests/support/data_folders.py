@@ -21,17 +21,17 @@ MODEL = "test"
 EVERYTHING = RecordFilter(deleted=None)
 
 
-def quiet(_done: int, _total: int) -> None:
+def off_folders(_done: int, _total: int) -> None:
     """Progress that nobody sees."""
 
 
 def backed_up(folder: Path, file: Path, **more: Any) -> WrittenBackup:
-    return back_up(SqliteCare(folder), file, read_clock, quiet, **more)
+    return back_up(SqliteCare(folder), file, read_clock, off_folders, **more)
 
 
 def restored(folder: Path, file: Path, **more: Any) -> RestoreOutcome:
     care = SqliteCare(folder)
-    outcome = restore(care, file, read_clock, quiet, lambda _manifest, _safety: True, **more)
+    outcome = restore(care, file, read_clock, off_folders, lambda _manifest, _safety: True, **more)
     assert outcome is not None
     return outcome
 

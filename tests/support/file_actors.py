@@ -20,13 +20,13 @@ from actors import DIED, _forked, heard, say
 from everkept.core import disk as core_disk
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError
-from everkept.files import disk, lease_lock, local
+from everkept.files import lease_lock, local, local_disk
 from everkept.files.local import LocalFiles
 from everkept.files.resolver import SshConnections, SshOptions
 from file_stores import outcome
 
 # The system calls of these modules are where a change can be cut in two.
-_CUT = {module.__file__ for module in (core_disk, disk, local, lease_lock)}
+_CUT = {module.__file__ for module in (core_disk, local_disk, local, lease_lock)}
 _CALL = re.compile(r"\b(os|disk|shutil)\.\w+\(|self\._files\.")
 Change = Callable[[FileStore], Awaitable[None]]
 OLD, NEW, LATER = b"old " * 1_000, b"new " * 2_000, b"later"

@@ -32,8 +32,8 @@ class Door:
         self.acted: list[Account | None] = []
         self.holders: dict[str, Account | None] = dict(HOLDERS)
         self.is_away = self.is_outgrown = False
-        entrance = TokenAuth(self._admitted, rate_limit=rate_limit, clock=lambda: self.now)
-        self.guard = Guard(self.inside, "127.0.0.1", entrance, open_paths={"/open"})
+        token_auth = TokenAuth(self._admitted, rate_limit=rate_limit, clock=lambda: self.now)
+        self.guard = Guard(self.inside, "127.0.0.1", token_auth, open_paths={"/open"})
 
     async def __call__(self, token: str, *, address: str = "192.0.2.1", **more: Any) -> Answer:
         header = {"authorization": f"Bearer {token}"}
@@ -247,8 +247,8 @@ async def test_refusals_are_told() -> None:
         return UNKNOWN_ACCOUNT
 
     inside: Callable[..., Any] = Door().inside
-    entrance = TokenAuth(nobody, rate_limit=1)
-    guard = Guard(inside, "127.0.0.1", entrance, tell=lambda refusal: told.append(refusal.status))
+    token_auth = TokenAuth(nobody, rate_limit=1)
+    guard = Guard(inside, "127.0.0.1", token_auth, tell=lambda refusal: told.append(refusal.status))
     await asked(guard, authorization="Bearer x")
     await asked(guard, host="evil.example")
     assert told == [401, 421]

@@ -9,8 +9,8 @@ standby has them; what is a user's alone is a hidden project.
 
 A request over HTTP goes through `OpenRequests` (ends it when the server stops), `Guard` (Host,
 Origin, then `TokenAuth`: whose token, how many), the path, `McpEndpoint`, and `Dispatcher` with
-`access_audit.py` around its calls. Which records a call gives out or changes is said where that
-happens (`core/commits.py`), so the access log has it also of answers that name no ids.
+`transports/access_audit.py` around its calls. Which records a call gives out or changes is said
+where that happens (`core/commits.py`), so the access log has it also of answers that name no ids.
 
 What an account can learn is held by a test of non-interference
 (`tests/journeys/test_accounts_leak_nothing.py`): random calls in a world with others' work in it

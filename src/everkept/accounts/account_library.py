@@ -18,6 +18,7 @@ from everkept.accounts.grants import (
     map_shown_names,
     parse_grants,
 )
+from everkept.accounts.project_rule import get_empty_store
 from everkept.core import library as catalog
 from everkept.core.answers import Finder, SearchFindings, SearchType, SectionHits, SectionSearch
 from everkept.core.library import (
@@ -29,7 +30,6 @@ from everkept.core.library import (
     Library,
 )
 from everkept.core.peers import PeerAnswers, PeerQuestion
-from everkept.core.project_rule import get_empty_store
 from everkept.core.projects import (
     MAX_PROJECT_NAME_CHARACTERS,
     OffPeriod,

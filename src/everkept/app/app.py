@@ -23,15 +23,15 @@ from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from everkept.accounts.accounts import Accounts
+    from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import AppParts
     from everkept.app.change_log import ChangeLog
     from everkept.app.gateway import Gateway
     from everkept.app.history import ImportedHistory
     from everkept.app.overview import OverviewReader
     from everkept.app.resources import AbsenceNotices, AllResources, ResourceWatcher
-    from everkept.app.search import SharedSearch
+    from everkept.app.search_sources import SharedSearch
     from everkept.core.ports import Embedder, Library
-    from everkept.core.project_rule import ProjectRule
     from everkept.jobs.graph_files import GraphMirrors
     from everkept.jobs.maintenance import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
@@ -95,11 +95,13 @@ class App:
     @property
     def shared_search(self) -> "SharedSearch":
         """What other servers are answered, as whoever is acting may see it."""
-        from everkept.app.search import SharedSearch, build_options
+        from everkept.app.search_sources import SharedSearch, build_options
 
         parts = self._parts
         options = build_options(self.settings)
-        return SharedSearch(parts.guarded, parts.library, parts.keeper.indexer, self.clock, options)
+        return SharedSearch(
+            parts.guarded, parts.library, parts.maintenance.indexer, self.clock, options
+        )
 
     @property
     def project_rule(self) -> "ProjectRule":
@@ -288,8 +290,8 @@ class App:
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
-            if self._has_part("keeper"):
-                self._parts.keeper.start_repairs()
+            if self._has_part("maintenance"):
+                self._parts.maintenance.start_repairs()
 
     async def end_sessions(self) -> None:
         """Leaves a summary of each session that stored something; for a server that ends.
@@ -314,7 +316,7 @@ class App:
         if self._has_part("bank") and self._parts.bank is not None:
             await self._parts.bank.close()
         if self._has_part("indexer"):
-            await self._parts.keeper.close()
+            await self._parts.maintenance.close()
         if self._has_part("searches"):
             await self._parts.searches.close()
         if self._has_part("library"):

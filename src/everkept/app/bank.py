@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from everkept.accounts.project_rule import ProjectRule, get_empty_store
 from everkept.app.resources import ResourceDocument, ResourceInfo
 from everkept.core.files import FileStores
 from everkept.core.ports import Library, RecordStore
-from everkept.core.project_rule import ProjectRule, get_empty_store
 from everkept.core.projects import (
     DEFAULT_PROJECT,
     Project,
@@ -225,7 +225,7 @@ class BankParts(Value):
 
 
 def build_bank(
-    settings: Settings, library: Library, keeper: Maintenance, clock: Clock
+    settings: Settings, library: Library, maintenance: Maintenance, clock: Clock
 ) -> BankParts:
     remote = find_remote_bank(settings)
     folder = settings.path  # over HTTP only where it is given
@@ -244,11 +244,11 @@ def build_bank(
         library,
         configured=named,
         place=remote or (None if folder is None else _find_bank_home(folder, settings.folder)),
-        on_open=keeper.register_store,
+        on_open=maintenance.register_store,
     )
     start = os.fspath(settings.path or Path())
     around = RuntimeInfo(start, list_environment_names(), _find_current_folder())
-    family = BankFamily(files, library, projects, keeper.indexer, clock, options, around)
+    family = BankFamily(files, library, projects, maintenance.indexer, clock, options, around)
     return BankParts(family, files, GraphFileUpdater(family.banks, projects, family.mirror))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.accounts.account_library import GuardedLibrary
+from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
-from everkept.core.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.core.times import Clock, LocalZone
 from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets, read_client_environment
 from everkept.tools.tool import LateToolset, Tool, Toolset
@@ -211,7 +211,7 @@ class AppParts:
         return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
 
     @cached_property
-    def keeper(self) -> "Maintenance":
+    def maintenance(self) -> "Maintenance":
         from everkept.jobs.maintenance import Maintenance
         from everkept.jobs.usage_log import BatchedAccesses
 
@@ -222,7 +222,7 @@ class AppParts:
         from everkept.jobs.maintenance import MemoryAccess
 
         take_in = self.bank.family.sections.index_all if self.bank else None
-        return MemoryAccess(self.guarded, self._memory_rule, self.keeper, take_in)
+        return MemoryAccess(self.guarded, self._memory_rule, self.maintenance, take_in)
 
     @cached_property
     def memories(self) -> "MemoryTools":
@@ -233,7 +233,7 @@ class AppParts:
             self._memory_rule,
             self.guarded,
             self.indexer,
-            self.keeper.accesses,
+            self.maintenance.accesses,
             self._clock,
             self._memory_options,
             OwnerSectionSearch(self.bank.family.sections) if self.bank else None,
@@ -258,7 +258,7 @@ class AppParts:
             return None
         from everkept.app.bank import build_bank
 
-        return build_bank(self._settings, self.guarded, self.keeper, self._clock)
+        return build_bank(self._settings, self.guarded, self.maintenance, self._clock)
 
     @property
     def _shared_families(self) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ class AppParts:
 
     @cached_property
     def _memory_rule(self) -> ProjectRule:
-        return _build_memory_rule(self._settings, self.guarded, lambda: self.keeper)
+        return _build_memory_rule(self._settings, self.guarded, lambda: self.maintenance)
 
     @cached_property
     def _memory_options(self) -> "MemoryOptions":
@@ -384,12 +384,12 @@ def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:
 
 
 def _build_memory_rule(
-    settings: Settings, library: GuardedLibrary, keeper: "Callable[[], Maintenance]"
+    settings: Settings, library: GuardedLibrary, maintenance: "Callable[[], Maintenance]"
 ) -> ProjectRule:
     """Memories always have a project; where none is configured, it is the working folder's."""
 
     def meet(store: RecordStore) -> None:
-        keeper().register_store(store, library.find_private_store())
+        maintenance().register_store(store, library.find_private_store())
 
     if settings.project not in (None, AUTO):
         return ProjectRule(library, configured=settings.project, on_open=meet)
@@ -436,7 +436,7 @@ def _build_finders(
 ) -> "list[Finder]":
     """What a search over everything asks beside past conversations."""
     from everkept.accounts.account_library import OwnerFinder
-    from everkept.app.search import BankFinder, GraphFinder, MemoryFinder
+    from everkept.app.search_sources import BankFinder, GraphFinder, MemoryFinder
 
     finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
     if bank is not None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everkept.accounts.project_rule import ProjectRule
 from everkept.app.engines import make_library
 from everkept.core.ports import Embedder, Library, RecordStore
-from everkept.core.project_rule import ProjectRule
 from everkept.core.projects import Project
 from everkept.core.sessions import Session, ToolCall
 from everkept.core.times import Clock, read_clock

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from everkept.core.care import DatabaseFacts, OwningProject
+from everkept.core.care_results import DatabaseFacts, OwningProject
 from everkept.core.disk import make_folder, open_private, translate_os_errors
 from everkept.core.projects import Status
 from everkept.core.sessions import is_private_name

@@ -17,7 +17,7 @@ from everkept import __version__
 from everkept.app.history import EXCLUDED_NOTES
 from everkept.care import archive
 from everkept.care.archive import ArchiveManifest, BackupDatabase
-from everkept.core.care import Progress, RestoredProject, UnfinishedOperation
+from everkept.core.care_results import Progress, RestoredProject, UnfinishedOperation
 from everkept.core.disk import translate_os_errors, write_new_file
 from everkept.core.sessions import is_private_name
 from everkept.core.times import Clock, format_iso

@@ -13,7 +13,7 @@ from everkept.app.engines import (
     find_stranded_writes,
     make_library,
 )
-from everkept.care.findings import CheckContext, DoctorFinding
+from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.core.library import Condition
 from everkept.core.records import Batch, Insert, Record, Update
 from everkept.core.sessions import is_private_name, parse_private_name
@@ -217,13 +217,13 @@ _KEPT_REPLICAS = "replica.before-*Z*"
 _DAMAGED_JOURNALS = "journal.damaged-*.db"  # what a journal is called that was moved away
 
 
-def check_database(patient: CheckContext) -> Iterator[DoctorFinding]:
-    for left in asyncio.run(find_stranded_writes(patient.settings)):
+def check_database(context: CheckContext) -> Iterator[DoctorFinding]:
+    for left in asyncio.run(find_stranded_writes(context.settings)):
         yield DoctorFinding(DATABASE_CHECK, "advice", left.sentence, left.hint)
-    if patient.settings.engine == "sqlite":
+    if context.settings.engine == "sqlite":
         return
-    yield _check_answer(patient)
-    if standby := find_standby(patient.settings):
+    yield _check_answer(context)
+    if standby := find_standby(context.settings):
         yield from _check_journal(standby)
 
 
@@ -232,11 +232,11 @@ def list_kept_copies(standby: StandbyFolder) -> list[Path]:
     return sorted(standby.folder.glob(_KEPT_REPLICAS))
 
 
-def _check_answer(patient: CheckContext) -> DoctorFinding:
+def _check_answer(context: CheckContext) -> DoctorFinding:
     try:
-        if build_empty_library(patient.settings):  # a look makes nothing
+        if build_empty_library(context.settings):  # a look makes nothing
             return DoctorFinding(DATABASE_CHECK, "ok", "Nothing is stored yet.")
-        condition, projects = asyncio.run(_read_condition(patient))
+        condition, projects = asyncio.run(_read_condition(context))
     except StoreBusy as error:  # as it is while a server runs
         return DoctorFinding(DATABASE_CHECK, "advice", error.message, error.hint)
     except EverkeptError as error:
@@ -251,8 +251,8 @@ def _check_answer(patient: CheckContext) -> DoctorFinding:
     return DoctorFinding(DATABASE_CHECK, "ok", what)
 
 
-async def _read_condition(patient: CheckContext) -> tuple[Condition, int]:
-    library = make_library(patient.settings, patient.clock, standing_by=False, founds=False)
+async def _read_condition(context: CheckContext) -> tuple[Condition, int]:
+    library = make_library(context.settings, context.clock, standing_by=False, founds=False)
     try:
         projects = [
             each for each in await library.list_projects() if not is_private_name(each.name)

@@ -6,9 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import LOG_FOLDER
-from everkept.care.database_server import DATABASE_CHECK as DATABASE
-from everkept.care.database_server import check_database
-from everkept.care.findings import (
+from everkept.care.check_context import (
     CheckContext,
     DoctorCheck,
     DoctorFinding,
@@ -16,7 +14,9 @@ from everkept.care.findings import (
     apply_fixes,
     run_checks,
 )
-from everkept.care.installation import (
+from everkept.care.database_server import DATABASE_CHECK as DATABASE
+from everkept.care.database_server import check_database
+from everkept.care.installation_checks import (
     CLIENTS_CHECK,
     DATA_FOLDER_CHECK,
     FOLDERS_CHECK,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 ACCESS_LOG_CHECK = "access log"
 
 
-def check_access_log(patient: CheckContext) -> Iterator[DoctorFinding]:
+def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
     """Nothing where no server has written one."""
-    folder = patient.folder / LOG_FOLDER
+    folder = context.folder / LOG_FOLDER
     if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
         what = f"{format_count(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
@@ -56,9 +56,9 @@ PEERS_CHECK = "peers"
 PEERS_COMMAND = "everkept peer check"
 
 
-def check_peers(patient: CheckContext) -> Iterator[DoctorFinding]:
+def check_peers(context: CheckContext) -> Iterator[DoctorFinding]:
     """Nothing where none are known. One that is away is no fault of this installation."""
-    listed = PeerList(patient.folder).read_peers()
+    listed = PeerList(context.folder).read_peers()
     for sentence in listed.warnings:
         yield DoctorFinding(PEERS_CHECK, "advice", sentence)
     for met in asyncio.run(_contact_peers(listed.peers)) if listed.peers else ():
@@ -81,8 +81,8 @@ MAX_FIXABLE_TEXTS = (
 )
 
 
-def check_vectors(patient: CheckContext) -> Iterator[DoctorFinding]:
-    model = patient.settings.embedding_model
+def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
+    model = context.settings.embedding_model
     if model == "none":
         yield DoctorFinding(
             VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched."
@@ -93,8 +93,8 @@ def check_vectors(patient: CheckContext) -> Iterator[DoctorFinding]:
         yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, "install Everkept again")
     else:
         yield DoctorFinding(VECTORS_CHECK, "ok", f"The model {model} is there, and works.")
-    if patient.care is not None:
-        yield from _check_queue(patient.care, model, can_embed=fault is None)
+    if context.care is not None:
+        yield from _check_queue(context.care, model, can_embed=fault is None)
 
 
 def _find_model_fault() -> ModelUnavailable | None:
@@ -179,14 +179,14 @@ async def _drain_queue(care: "SqliteCare") -> tuple[int, list[str]]:
 DATABASES_CHECK, PROJECTS_CHECK = "databases", "projects"
 
 
-def check_databases(patient: CheckContext) -> Iterable[DoctorFinding]:
-    care = patient.care
-    return care.check_databases(DATABASES_CHECK, full=patient.full) if care else ()
+def check_databases(context: CheckContext) -> Iterable[DoctorFinding]:
+    care = context.care
+    return care.check_databases(DATABASES_CHECK, full=context.full) if care else ()
 
 
-def check_projects(patient: CheckContext) -> Iterable[DoctorFinding]:
-    care = patient.care
-    return care.check_projects(PROJECTS_CHECK, patient.clock) if care else ()
+def check_projects(context: CheckContext) -> Iterable[DoctorFinding]:
+    care = context.care
+    return care.check_projects(PROJECTS_CHECK, context.clock) if care else ()
 
 
 CHECKS: tuple[tuple[str, DoctorCheck], ...] = (
@@ -218,21 +218,21 @@ class DoctorReport(Value):
 
 
 def diagnose(
-    patient: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False
+    context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False
 ) -> DoctorReport:
     """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
     checks = (*CHECKS, *more)
-    findings = _run_applicable_checks(patient, checks)
+    findings = _run_applicable_checks(context, checks)
     done = apply_fixes(findings) if fix else []
-    return DoctorReport(_run_applicable_checks(patient, checks) if done else findings, done)
+    return DoctorReport(_run_applicable_checks(context, checks) if done else findings, done)
 
 
 def _run_applicable_checks(
-    patient: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
+    context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
 ) -> list[DoctorFinding]:
     """While a restore is not at its end, nothing but that puts the databases right."""
-    findings = run_checks(patient, checks)
-    restoring = patient.care.find_unfinished_restore() if patient.care else None
+    findings = run_checks(context, checks)
+    restoring = context.care.find_unfinished_restore() if context.care else None
     if restoring is None:
         return findings
     return [

@@ -13,8 +13,8 @@ from rich.text import Text
 from everkept.care.archive import ArchiveManifest
 from everkept.care.backup import RestoreOutcome, WrittenBackup, back_up, restore_project
 from everkept.care.backup import restore as restored_from
+from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.care.doctor import DoctorReport, diagnose
-from everkept.care.findings import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console
 from everkept.cli.runner import print_json, report_interruption, show_progress
@@ -41,28 +41,28 @@ MAX_JOB_SECONDS = 600.0  # seconds after which a job should have been worked off
 MAX_OLD_LEDGERS = 50
 
 
-def check_hooks(patient: CheckContext) -> Iterator[DoctorFinding]:
-    settings = patient.settings
+def check_hooks(context: CheckContext) -> Iterator[DoctorFinding]:
+    settings = context.settings
     if not settings.hooks:
         yield DoctorFinding(HOOKS_CHECK, "ok", "They are switched off (hooks).")
         return
     folder = get_hooks_folder(settings)
-    if not patient.is_on_disk or not folder.is_dir():
+    if not context.is_on_disk or not folder.is_dir():
         yield DoctorFinding(HOOKS_CHECK, "ok", "None has left anything yet.")
         return
     found = [
-        *_check_faults(patient, folder),
-        *_check_jobs(patient, folder),
-        *_check_ledgers(patient, folder),
+        *_check_faults(context, folder),
+        *_check_jobs(context, folder),
+        *_check_ledgers(context, folder),
     ]
     yield from found or [DoctorFinding(HOOKS_CHECK, "ok", "Nothing failed, and nothing waits.")]
 
 
-def _check_faults(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+def _check_faults(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     lately = [
         fault
         for fault in read_recent_faults(folder)
-        if patient.clock() - _parse_time(fault.at) < WEEK_MICROSECONDS
+        if context.clock() - _parse_time(fault.at) < WEEK_MICROSECONDS
     ]
     if lately:
         last = lately[0]
@@ -80,7 +80,7 @@ def _parse_time(at: str) -> int:
         return 0
 
 
-def _check_jobs(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+def _check_jobs(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     jobs = JobQueue(folder)
     strange = jobs.list_unreadable()
     if strange:
@@ -93,20 +93,20 @@ def _check_jobs(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
         )
     unread = {path.name for path in strange}
     waiting = [name for name in jobs.list_older_than(MAX_JOB_SECONDS) if name not in unread]
-    if waiting and not _is_worker_running(patient):
+    if waiting and not _is_worker_running(context):
         what = f"{format_count(len(waiting), 'session')} wait to be taken in, and nobody is at it."
-        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _wake_worker(patient))
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _wake_worker(context))
     failed = jobs.list_failed()
     if failed:
         why = clip_text(str(failed[-1].get("reason", "")), 120)
         what = f"{format_count(len(failed), 'session')} could not be taken in ({why})."
         yield DoctorFinding(
-            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(patient, jobs)
+            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(context, jobs)
         )
 
 
-def _is_worker_running(patient: CheckContext) -> bool:
-    path = get_lock_path(patient.settings)
+def _is_worker_running(context: CheckContext) -> bool:
+    path = get_lock_path(context.settings)
     if not path.exists():
         return False
     lock = FileLock(path)
@@ -116,10 +116,10 @@ def _is_worker_running(patient: CheckContext) -> bool:
     return False
 
 
-def _wake_worker(patient: CheckContext) -> str:
+def _wake_worker(context: CheckContext) -> str:
     return (
         "started the one that takes them in"
-        if wake_worker(patient.settings)
+        if wake_worker(context.settings)
         else "one is at it now"
     )
 
@@ -130,10 +130,10 @@ def _remove_files(files: Sequence[Path]) -> str:
     return f"removed {format_count(len(files), 'file')}"
 
 
-def _retry_failed(patient: CheckContext, jobs: JobQueue) -> str:
+def _retry_failed(context: CheckContext, jobs: JobQueue) -> str:
     """Whatever kept them from being taken in may be gone."""
     again, removed = jobs.retry_failed()
-    wake_worker(patient.settings)
+    wake_worker(context.settings)
     did = [f"gave {format_count(again, 'session')} another try"] if again else []
     did += (
         [f"removed {format_count(removed, 'file')} that no job can be read from"] if removed else []
@@ -141,14 +141,14 @@ def _retry_failed(patient: CheckContext, jobs: JobQueue) -> str:
     return " and ".join(did) or "nothing was left to do"
 
 
-def _check_ledgers(patient: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
-    before = patient.clock() / 1e6 - RETENTION_DAYS * 86_400
+def _check_ledgers(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
+    before = context.clock() / 1e6 - RETENTION_DAYS * 86_400
     old = [
         path for path in (folder / SESSIONS_FOLDER).glob("*.txt") if path.stat().st_mtime < before
     ]
     if len(old) > MAX_OLD_LEDGERS:
         what = f"{format_count(len(old), 'file')} of sessions of long ago are kept."
-        mend = lambda: f"removed {prune_sessions(folder, patient.clock())}"  # noqa: E731
+        mend = lambda: f"removed {prune_sessions(folder, context.clock())}"  # noqa: E731
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, mend)
 
 
@@ -178,10 +178,10 @@ def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: A
             argument="--project",
             value=project,
         )
-    patient = _build_context(flags, full=full)
-    if fix and patient.settings.read_only:
+    context = _build_context(flags, full=full)
+    if fix and context.settings.read_only:
         raise ReadOnly("--fix writes, and only reading is allowed here.")
-    diagnosis = diagnose(patient, [(HOOKS_CHECK, check_hooks)], fix=fix)
+    diagnosis = diagnose(context, [(HOOKS_CHECK, check_hooks)], fix=fix)
     print_json(_describe_report(diagnosis)) if as_json else _print_report(diagnosis, fix=fix)
     sys.exit(0 if diagnosis.is_healthy else 1)
 

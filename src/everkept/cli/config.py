@@ -14,7 +14,7 @@ from rich.text import Text
 from everkept.cli.options import ENGINE_SETTINGS, add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import print_json
-from everkept.clients.changes import (
+from everkept.clients.config_changes import (
     AppliedChange,
     ConfigChange,
     apply_changes,
@@ -36,7 +36,7 @@ from everkept.clients.entries import (
     find_plugin,
     survey_clients,
 )
-from everkept.clients.programs import (
+from everkept.clients.own_command import (
     HOOK_VERB,
     SERVE_VERB,
     build_own_command,

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from everkept.accounts.project_rule import DEFAULT_PROJECT
 from everkept.app.app import App
 from everkept.app.history import ImportRequest
 from everkept.cli.changes import update_graph_files
@@ -22,7 +23,6 @@ from everkept.cli.runner import (
     show_progress,
 )
 from everkept.core.library import ReplicaUse, track_replica_use
-from everkept.core.project_rule import DEFAULT_PROJECT
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput, StoreUnreachable

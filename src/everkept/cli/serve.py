@@ -13,7 +13,7 @@ import click
 
 from everkept.app.app import App
 from everkept.cli.options import add_common_options
-from everkept.cli.server import load_server_settings, serve_stdio
+from everkept.cli.stdio_start import load_server_settings, serve_stdio
 from everkept.core.library import track_replica_use
 from everkept.errors import InvalidInput, Refused, StoreUnreachable
 from everkept.settings import (
@@ -129,7 +129,7 @@ def _serve_http(settings: Settings) -> None:
                     listening,
                     host=settings.host,
                     path=HTTP_PATH,
-                    entrance=None if settings.no_token else _build_token_auth(app),
+                    token_auth=None if settings.no_token else _build_token_auth(app),
                     on_ready=lambda: _print_address(settings, port, local=local),
                     offer=replace(_build_offer(app, dispatcher), tls=tls, proxies=proxies),
                 )
@@ -233,7 +233,7 @@ def _print_address(settings: Settings, port: int, *, local: bool) -> None:
 
 def _print_explanation(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
-    from everkept.clients.programs import build_own_command
+    from everkept.clients.own_command import build_own_command
 
     program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
     # With the options that were given: they are what this person wants the client to use.

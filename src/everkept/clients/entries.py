@@ -20,7 +20,7 @@ from everkept.clients.config_files import (
     with_entry,
 )
 from everkept.clients.jsonc import NotJson
-from everkept.clients.programs import (
+from everkept.clients.own_command import (
     HOOK_VERB,
     SERVE_VERB,
     find_arguments,

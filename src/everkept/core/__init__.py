@@ -1,4 +1,4 @@
-"""The vocabulary of the product: stored things, ports and text rules. No I/O.
+"""The vocabulary of the product: stored things, ports and text rules. No I/O but the disk.
 
 A store has three methods to define: `ask(question)`, `commit(batch)` and `maintain(upkeep)`
 (`core/store.py`). Each question is a small frozen value with the type of its answer, so the type

@@ -259,7 +259,7 @@ class ReplaceCatalogData(CatalogChange[None]):
     Projects that stay keep their records; new ones have none yet.
     """
 
-    holdings: CatalogData
+    catalog_data: CatalogData
 
 
 A = TypeVar("A")
@@ -392,8 +392,8 @@ class Library(ABC):
     async def read_catalog_data(self) -> "CatalogData":
         return await self.ask(ReadCatalogData())
 
-    async def replace_catalog_data(self, holdings: "CatalogData") -> None:
-        await self.apply(ReplaceCatalogData(holdings))
+    async def replace_catalog_data(self, catalog_data: "CatalogData") -> None:
+        await self.apply(ReplaceCatalogData(catalog_data))
 
 
 class TableLibrary(Library):

@@ -183,7 +183,7 @@ class UpstreamEndpoint(Value):
 class UpstreamSettings(Value):
     """One upstream, and how patient we are with it.
 
-    Each word of progress gives a call its `call_timeout` anew, up to MOST_RENEWALS times that in
+    Each word of progress gives a call its `call_timeout` anew, up to MAX_RENEWALS times that in
     all.
     """
 

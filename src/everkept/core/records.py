@@ -186,7 +186,7 @@ class RecordFilter(Value):
     pinned: bool = False  # True: only those whose facet `pinned` is set
     automatic: bool = False  # likewise, `automatic`: nobody asked for them
     min_importance: float | None = None
-    after: int | None = None  # `at` of the record, this moment included
+    after: int | None = None  # `effective_at` of the record, this moment included
     before: int | None = None  # likewise
     created_before: int | None = None  # stored by then, this moment included
     touched_after: int | None = None  # changed or deleted since, this moment not included

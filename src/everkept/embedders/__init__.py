@@ -1,4 +1,4 @@
-"""Texts as vectors: the model that the package carries, and a stand-in without one.
+"""Texts as vectors: the model that the package carries, and a cache of questions.
 
 A text is committed first and embedded after, in batches of 16, by `jobs/maintenance.py`: a record
 without a vector is the queue, so a crash loses nothing, and another model name means embedding

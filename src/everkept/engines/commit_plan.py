@@ -349,7 +349,7 @@ class PrefetchSet(Value, frozen=False):
 
     records: dict[str, None] = field(default_factory=dict[str, None])  # but for the doomed
     links: dict[str, None] = field(default_factory=dict[str, None])
-    doomed: dict[str, None] = field(default_factory=dict[str, None])  # records, with all below
+    purge_set: dict[str, None] = field(default_factory=dict[str, None])  # records, with all below
     returning: dict[str, None] = field(default_factory=dict[str, None])  # records
     returning_links: dict[str, None] = field(default_factory=dict[str, None])
     named: list[Record] = field(default_factory=list[Record])  # that come, and have a name
@@ -367,7 +367,7 @@ class PrefetchSet(Value, frozen=False):
                     self.records[step.id] = None
                     self.updates.append(step)
                 case Delete(ref):
-                    (self.links if ref.subject == "link" else self.doomed)[ref.id] = None
+                    (self.links if ref.subject == "link" else self.purge_set)[ref.id] = None
                 case Restore(ref):
                     is_link = ref.subject == "link"
                     (self.links if is_link else self.records)[ref.id] = None

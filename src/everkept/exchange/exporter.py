@@ -177,8 +177,8 @@ async def export_library(
     has left there is replaced, once all of it is written.
     """
     old = await asyncio.to_thread(check_target, folder)
-    quiet = OffFolders(await library.list_off_periods(), find_workspace_key)
-    writer = _ExportWriter(ExportResult(str(folder)), ExportDrafts(folder), progress, quiet)
+    off_folders = OffFolders(await library.list_off_periods(), find_workspace_key)
+    writer = _ExportWriter(ExportResult(str(folder)), ExportDrafts(folder), progress, off_folders)
     try:
         await writer.write(library, project, history=history, accounts=accounts)
         await asyncio.to_thread(writer.drafts.publish, old, writer.replaces)
@@ -192,12 +192,16 @@ async def export_library(
 
 class _ExportWriter:
     def __init__(
-        self, outcome: ExportResult, drafts: ExportDrafts, progress: Progress, quiet: OffFolders
+        self,
+        outcome: ExportResult,
+        drafts: ExportDrafts,
+        progress: Progress,
+        off_folders: OffFolders,
     ) -> None:
         self.outcome = outcome
         self.drafts = drafts
         self._progress = progress
-        self._quiet = quiet
+        self._off_folders = off_folders
         self._total = 0
         self.replaces = ""  # what the paths of an earlier export's files begin with that go
 
@@ -311,7 +315,7 @@ class _ExportWriter:
 
     def _is_exported(self, place: str, record: Record) -> bool:
         """What was said where it is switched off stays there."""
-        return place != HISTORY_FOLDER or self._quiet.find_off_folder(record.scope) is None
+        return place != HISTORY_FOLDER or self._off_folders.find_off_folder(record.scope) is None
 
     def _write_file(self, name: str, text: str) -> None:
         with self.drafts.open(name) as file:

@@ -217,8 +217,8 @@ async def import_export(
         outcome,
     )
     sections = [each for each in sections if await _is_writable(library, each, outcome)]
-    quiet = OffFolders(await library.list_off_periods(), find_workspace_key)
-    rules = _ImportRules(FolderExclusion(excluded), quiet)
+    off_folders = OffFolders(await library.list_off_periods(), find_workspace_key)
+    rules = _ImportRules(FolderExclusion(excluded), off_folders)
     total = sum(section.records + section.links for section in sections)
     for section in sections:
         store = await _open_store(library, section, outcome, folders=folders)
@@ -399,10 +399,10 @@ class _StoreImport:
         if self._rules.exclusion.is_excluded(record.scope):
             return True
         return bool(record.scope) and (
-            self._rules.quiet.find_off_folder(record.scope) is not None
+            self._rules.off_folders.find_off_folder(record.scope) is not None
             or (
                 record.kind != SYMBOL
-                and self._rules.quiet.was_off(record.scope, record.effective_at)
+                and self._rules.off_folders.was_off(record.scope, record.effective_at)
             )
         )
 
@@ -520,7 +520,7 @@ class _ImportRules(Value):
     """Which conversations are not taken in."""
 
     exclusion: FolderExclusion
-    quiet: OffFolders
+    off_folders: OffFolders
 
 
 class _ImportPlan(Value, frozen=False):

@@ -312,20 +312,20 @@ async def migrate_library(
 ) -> MigrationResult:
     """Interrupted, the same again goes on. Raises Conflict where the target holds other things,
     also where somebody else has put them there since then."""
-    holdings = await source.library.read_catalog_data()
-    if origin := holdings.notes.get(MIGRATION_ORIGIN_NOTE):
+    catalog_data = await source.library.read_catalog_data()
+    if origin := catalog_data.notes.get(MIGRATION_ORIGIN_NOTE):
         raise _build_unfinished_error(source, origin)
     await _begin(source, target)
     note = {
         MIGRATION_ORIGIN_NOTE: source.name,
-        MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(holdings))),
+        MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(catalog_data))),
     }
     # Active for now: no store of an archived project is written to.
-    active = [replace(project, status="active") for project in holdings.projects]
+    active = [replace(project, status="active") for project in catalog_data.projects]
     await target.library.replace_catalog_data(
-        replace(holdings, projects=active, notes={**holdings.notes, **note})
+        replace(catalog_data, projects=active, notes={**catalog_data.notes, **note})
     )
-    pairs = await _pair_stores(source.library, target.library, holdings.projects, active)
+    pairs = await _pair_stores(source.library, target.library, catalog_data.projects, active)
     total = sum([await store.count_records(ALL_RECORDS) for _, store, _ in pairs])
     done = 0
 
@@ -340,8 +340,8 @@ async def migrate_library(
         counts = found.records, found.links, found.changes, found.vectors
         copied.append(MigratedStore(name, *counts, found.digest))
     await _copy_searches_and_usage(source.library, target.library)
-    await _finish(source.library, target.library, holdings)
-    return MigrationResult(source.name, target.name, len(holdings.projects), copied)
+    await _finish(source.library, target.library, catalog_data)
+    return MigrationResult(source.name, target.name, len(catalog_data.projects), copied)
 
 
 async def _begin(source: MigrationEnd, target: MigrationEnd) -> None:
@@ -383,9 +383,9 @@ async def _require_untouched(source: MigrationEnd, target: MigrationEnd) -> None
         refuse_foreign_change(await find_foreign_change(original, copied))
 
 
-def _collect_ids(holdings: CatalogData) -> set[str]:
-    tokens: Iterable[str] = (token.id for token, _ in holdings.tokens)
-    return {*(project.id for project in holdings.projects), *tokens}
+def _collect_ids(catalog_data: CatalogData) -> set[str]:
+    tokens: Iterable[str] = (token.id for token, _ in catalog_data.tokens)
+    return {*(project.id for project in catalog_data.projects), *tokens}
 
 
 def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
@@ -395,15 +395,15 @@ def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
     )
 
 
-async def _finish(source: Library, target: Library, holdings: CatalogData) -> None:
+async def _finish(source: Library, target: Library, catalog_data: CatalogData) -> None:
     """Raises Conflict where projects came, went or changed meanwhile."""
-    if await source.read_catalog_data() != holdings:
+    if await source.read_catalog_data() != catalog_data:
         raise Conflict(
             "Projects, tokens or settings changed while everything was copied.",
             hint="The same command again brings the rest over.",
         )
     await target.replace_catalog_data(
-        holdings
+        catalog_data
     )  # without the note, and with projects archived that were
 
 

@@ -40,7 +40,7 @@ from everkept.core.files import FileWork
 from everkept.core.runtime import run_without_loop, wait_finished
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
-from everkept.files.disk import (
+from everkept.files.local_disk import (
     LOCK_NAME,
     build_lock_name,
     get_machine_id,

@@ -23,8 +23,9 @@ from everkept.errors import (
     Refused,
     escape_name,
 )
-from everkept.files import disk
-from everkept.files.disk import (
+from everkept.files import local_disk
+from everkept.files.lease_lock import FolderLocks, LockTerms
+from everkept.files.local_disk import (
     ABANDONED_SECONDS,
     BINARY,
     NO_FOLLOW,
@@ -38,7 +39,6 @@ from everkept.files.disk import (
     run_in_thread,
     split_reachable,
 )
-from everkept.files.lease_lock import FolderLocks, LockTerms
 
 T = TypeVar("T")
 PathParts = tuple[str, ...]
@@ -136,7 +136,9 @@ class LocalFiles:
         try:
             return step(*arguments)
         except OSError as error:
-            raise disk.translate_error(error, path, root=self._root, writing=writing) from error
+            raise local_disk.translate_error(
+                error, path, root=self._root, writing=writing
+            ) from error
 
     def _read(self, parts: PathParts, start: int) -> bytes:
         with (
@@ -181,7 +183,7 @@ class LocalFiles:
                 finally:
                     draft.discard()
         except OSError as error:
-            raise disk.translate_error(error, path, root=self._root, writing=True) from error
+            raise local_disk.translate_error(error, path, root=self._root, writing=True) from error
 
     def _append(self, parts: PathParts, data: bytes) -> None:
         with open_entry(self._root, parts, make=True) as where:
@@ -257,19 +259,19 @@ class LocalFiles:
     def _read_link_info(self, parts: PathParts) -> FileInfo | None:
         """What cannot be reached is no entry, nor is a folder inside itself."""
         with suppress(EverkeptError):
-            target = disk.resolve_inside(self._root, parts)
-            here = disk.resolve_inside(self._root, parts[:-1])
+            target = local_disk.resolve_inside(self._root, parts)
+            here = local_disk.resolve_inside(self._root, parts[:-1])
             return None if here[: len(target)] == target else self._read_info(parts)
         return None
 
     def _remove(self, parts: PathParts) -> None:
         with _open_existing(self._root, parts) as where:
             if not where.is_folder:
-                disk.retry_in_use(lambda: os.unlink(where.name, dir_fd=where.folder))
+                local_disk.retry_in_use(lambda: os.unlink(where.name, dir_fd=where.folder))
             else:
                 # Out of sight in one step, since what is in it goes one by one.
                 hidden = where.with_name(build_temporary_name("removed"))
-                disk.rename_over(where, hidden)
+                local_disk.rename_over(where, hidden)
                 shutil.rmtree(hidden.name, dir_fd=hidden.folder)
             sync_folder(where.folder)
 
@@ -280,7 +282,11 @@ class LocalFiles:
         with _open_existing(self._root, parts) as source:
             try:
                 with self._open_target(parts, to) as target:
-                    move = disk.rename_over if _is_respelled(source, target) else disk.rename_new
+                    move = (
+                        local_disk.rename_over
+                        if _is_respelled(source, target)
+                        else local_disk.rename_new
+                    )
                     move(source, target)
                     sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
@@ -295,14 +301,14 @@ class LocalFiles:
         if parts[:-1] == to[:-1] and parts[-1].casefold() == to[-1].casefold():
             with open_entry(self._root, parts, follow=False) as source:
                 target = source.with_name(to[-1])
-                yield DiskEntry(target.name, target.folder, disk.read_status(target))
+                yield DiskEntry(target.name, target.folder, local_disk.read_status(target))
         else:
             with open_entry(self._root, to, make=True, follow=False) as target:
                 yield target
 
     def _make_folder(self, parts: PathParts) -> None:
         if not parts:
-            disk.make_folders(self._root)
+            local_disk.make_folders(self._root)
             return
         with open_entry(self._root, parts, make=True) as where:
             if where.found is None:
@@ -317,7 +323,7 @@ class LocalFiles:
             return
         self._swept.add(parts)
         folder = where.folder if where.folder is not None else str(Path(where.name).parent)
-        for entry in disk.scan_folder(folder):
+        for entry in local_disk.scan_folder(folder):
             if is_temporary(entry.name):
                 with suppress(OSError):
                     _sweep_entry(entry, where.with_name(entry.name))
@@ -389,7 +395,7 @@ def _check_writable(where: DiskEntry) -> None:
 def _find_unused(where: DiskEntry) -> DiskEntry:
     while True:
         fresh = where.with_name(build_temporary_name(Path(where.name).name))
-        if disk.read_status(fresh) is None:
+        if local_disk.read_status(fresh) is None:
             return fresh
 
 
@@ -414,7 +420,7 @@ class _Draft:
 
     def put_in_place(self) -> None:
         fresh, where = self._fresh, self.where
-        disk.retry_in_use(
+        local_disk.retry_in_use(
             lambda: os.replace(
                 fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder
             )

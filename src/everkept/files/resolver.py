@@ -11,9 +11,9 @@ from urllib.parse import unquote
 from everkept.core.files import FileStore
 from everkept.core.text import clip_text, has_control_characters
 from everkept.errors import InvalidInput, Unavailable
-from everkept.files.disk import run_in_thread
 from everkept.files.lease_lock import LockTerms
 from everkept.files.local import LocalFiles
+from everkept.files.local_disk import run_in_thread
 from everkept.files.ssh_server import SshOptions, SshTarget
 from everkept.values import Value
 

@@ -19,8 +19,8 @@ from everkept.errors import (
     Refused,
     StorageFull,
 )
-from everkept.files.disk import ABANDONED_SECONDS, is_working_file, split_reachable
 from everkept.files.lease_lock import FolderLocks, LockTerms
+from everkept.files.local_disk import ABANDONED_SECONDS, is_working_file, split_reachable
 from everkept.files.ssh_connection import TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.files.ssh_requests import (
     EntryRemover,

@@ -22,8 +22,8 @@ from everkept.errors import (
     StorageFull,
     Unavailable,
 )
-from everkept.files.disk import build_temporary_name, is_temporary
 from everkept.files.lease_lock import parse_claim
+from everkept.files.local_disk import build_temporary_name, is_temporary
 from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.values import Value
 

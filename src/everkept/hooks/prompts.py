@@ -27,7 +27,8 @@ class ParsedPrompt(NamedTuple):
     """A prompt that may be answered: what it says, and the words that it is about.
 
     Where it asks for the past, `words` are those of its topic and `around` all that it has; it
-    has none where it asks for all that was done of late. `error_lines` are as in `conditions`.
+    has none where it asks for all that was done of late. `error_lines` are what the lines with an
+    error say.
     """
 
     prompt: str

@@ -9,8 +9,8 @@ from everkept.core.secret_forms import is_placeholder
 from everkept.core.secrets import find_secrets, mask_text
 from everkept.families.memories.context import build_entry, fence_memories, is_current
 from everkept.families.memories.memory_identity import MEMORY
-from everkept.hooks.commands import compute_signatures
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
+from everkept.hooks.shell_commands import compute_signatures
 from everkept.hooks.workspace import FAILED_TAG, FIXED_TAG, find_project
 
 # In a command, what such an option or variable is given is a secret, however it looks.

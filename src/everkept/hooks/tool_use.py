@@ -184,7 +184,12 @@ def _handle_edit(event: HookEvent, around: HookContext) -> None:
 
 
 def _handle_command(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    from everkept.hooks.commands import condense_command, find_outcome, find_purpose, is_trivial
+    from everkept.hooks.shell_commands import (
+        condense_command,
+        find_outcome,
+        find_purpose,
+        is_trivial,
+    )
 
     command = event.tool_input.get("command")
     if not isinstance(command, str) or not command.strip() or is_trivial(command):
@@ -210,8 +215,8 @@ class _CommandRun(Value):
     trail: SessionEvents
 
     def handle_failure(self, output: str) -> HookAnswer | None:
-        from everkept.hooks.commands import extract_error_lines
         from everkept.hooks.repairs import find_earlier_fix
+        from everkept.hooks.shell_commands import extract_error_lines
 
         lines = extract_error_lines(self._mask_output(output))
         self.trail.add_failure(self.command)

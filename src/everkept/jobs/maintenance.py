@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 from weakref import WeakSet
 
+from everkept.accounts.project_rule import ProjectRule
 from everkept.core.answers import LEASE_PREFIX
 from everkept.core.commits import ChangeWriter, Planned
 from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
-from everkept.core.project_rule import ProjectRule
 from everkept.core.projects import USER_PROJECT, Project
 from everkept.core.records import Record, RecordFilter
 from everkept.core.runtime import return_freed_memory
@@ -360,12 +360,12 @@ class MemoryAccess:
         self,
         library: Library,
         choice: ProjectRule,
-        keeper: Maintenance,
+        maintenance: Maintenance,
         bank: IndexBank | None = None,
     ) -> None:
         self._library = library
         self._choice = choice
-        self._keeper = keeper
+        self._maintenance = maintenance
         self._bank = bank
 
     async def list_newest(
@@ -414,7 +414,7 @@ class MemoryAccess:
 
         What somebody has pinned or made their own since it was found stays.
         """
-        writer = ChangeWriter(self._keeper.clock, FORGET_TOOL, session.client)
+        writer = ChangeWriter(self._maintenance.clock, FORGET_TOOL, session.client)
 
         async def plan(ids: Sequence[str], store: RecordStore, _at: int) -> Planned[int]:
             left = [record for record in await store.get(ids) if _can_forget(record)]
@@ -431,7 +431,7 @@ class MemoryAccess:
 
     async def find_similar(self, session: Session) -> list[MemoryPair]:
         """Pairs among the newest memories and all others that say nearly the same."""
-        embedder = self._keeper.indexer.embedder
+        embedder = self._maintenance.indexer.embedder
         if embedder is None:
             return []
         pairs: dict[frozenset[str], MemoryPair] = {}
@@ -459,7 +459,7 @@ class MemoryAccess:
             def further(done: int, _total: int) -> None:
                 report(before + done, max(total, before + done))
 
-            indexed.done += await self._keeper.indexer.drain(store, further)
+            indexed.done += await self._maintenance.indexer.drain(store, further)
 
         for store in stores:
             with _collect_problems(indexed.problems):
@@ -472,8 +472,8 @@ class MemoryAccess:
     async def catch_up(self, session: Session, within: float) -> None:
         """Lets what waits get its vector first, for a command that nobody serves."""
         for store in await self._list_stores(session):
-            self._keeper.indexer.register_store(store)
-        await self._keeper.indexer.wait_until_settled(within)
+            self._maintenance.indexer.register_store(store)
+        await self._maintenance.indexer.wait_until_settled(within)
 
     async def _list_stores(self, session: Session) -> Sequence[RecordStore]:
         return list((await self._map_stores(session)).values())
@@ -504,11 +504,11 @@ class MemoryAccess:
         return stores
 
     async def _count_pending(self, store: RecordStore) -> int:
-        embedder = self._keeper.indexer.embedder
+        embedder = self._maintenance.indexer.embedder
         if embedder is None:
             return 0
         with suppress(EverkeptError):  # it is told when its turn comes
-            return (await store.count_vectors(embedder.name, self._keeper.indexer.kinds))[1]
+            return (await store.count_vectors(embedder.name, self._maintenance.indexer.kinds))[1]
         return 0
 
 

@@ -163,8 +163,8 @@ def scale_by_best(scores: Column) -> list[float | None]:
 def scale_by_range(scores: Column) -> list[float | None]:
     """Each cosine as its place between the worst and the best one, 1 for the best.
 
-    The range is at least NARROWEST wide, so that among a few texts that are all alike a hair's
-    breadth does not decide.
+    The range is at least MIN_COSINE_RANGE wide, so that among a few texts that are all alike a
+    hair's breadth does not decide.
     """
     known = [score for score in scores if score is not None]
     if not known:

@@ -149,7 +149,7 @@ class Deadline(Value):
     async def run_both(
         self, first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]
     ) -> tuple[A | None, B | None]:
-        """What two works at once give, each as `one` would."""
+        """What two works at once give, each as `run` would."""
         one, other = (
             asyncio.create_task(_run_or_none(first)),
             asyncio.create_task(_run_or_none(second)),

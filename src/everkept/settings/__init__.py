@@ -27,6 +27,7 @@ from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOO
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
+from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
 from everkept.settings.sources import (
     OTHER_VARIABLES,
     PREFIX,
@@ -34,7 +35,6 @@ from everkept.settings.sources import (
     GatheredSettings,
     gather,
 )
-from everkept.settings.values import GivenSetting, hide_secrets, parse_setting
 from everkept.values import list_fields
 
 # Whoever sets one of these wants the memory bank.

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from everkept.errors import InvalidInput
 from everkept.patterns import compile_late
 from everkept.settings.locations import is_existing
-from everkept.settings.values import FLAG_ONLY_SETTINGS, list_choices
+from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, list_choices
 from everkept.values import MISSING, Value, list_fields
 
 _PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")

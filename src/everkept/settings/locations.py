@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.errors import InvalidInput
-from everkept.settings.values import GivenSetting
+from everkept.settings.setting_values import GivenSetting
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult

@@ -17,7 +17,7 @@ from everkept.settings.locations import (
     split_address,
     with_database,
 )
-from everkept.settings.values import GivenSetting, parse_setting
+from everkept.settings.setting_values import GivenSetting, parse_setting
 from everkept.values import Value, field
 
 Engine = Literal["sqlite", "surreal", "postgres"]

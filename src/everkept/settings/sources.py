@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from everkept.errors import InvalidInput
 from everkept.settings.locations import find_config
 from everkept.settings.model import SERVER_SETTINGS, complete_settings
-from everkept.settings.values import FLAG_ONLY_SETTINGS, GivenSetting
+from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, GivenSetting
 
 PREFIX = "EVERKEPT_"
 

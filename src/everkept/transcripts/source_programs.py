@@ -329,7 +329,6 @@ def _find_sibling_agents(path: Path, session: str) -> Iterator[Path]:
 
 
 def _read_session(path: Path) -> str:
-    # Imported here: a hook asks only where a transcript lies.
     try:
         with path.open("rb") as file:
             return as_text(decode_object(file.readline(_FIRST_LINE_BYTES)).get("sessionId"))

@@ -58,8 +58,8 @@ class TokenAuth:
 
     The owner comes as often as they like. Many people may share an address: after too many wrong
     tokens from one, those that were right lately are looked for as before, and the others one
-    after another, so that a right one comes in and trying them is slow. While MOST_WAITING of
-    them wait, no other is looked for: a right one too has to come again.
+    after another, so that a right one comes in and trying them is slow. While
+    MAX_WAITING_REQUESTS of them wait, no other is looked for: a right one too has to come again.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class Guard:
         self,
         app: ASGIApp,
         host: str,
-        entrance: TokenAuth | None,
+        token_auth: TokenAuth | None,
         *,
         open_paths: Collection[str] = (),
         tell: Callable[[Refusal], None] | None = None,
@@ -379,7 +379,7 @@ class Guard:
     ) -> None:
         """Without an `entrance`, and on `open_paths`, nobody is asked for a token."""
         self._app = app
-        self._entrance = entrance
+        self._token_auth = token_auth
         self._open_paths = open_paths
         self._tell = tell
         self._proxies = proxies
@@ -391,14 +391,14 @@ class Guard:
             return
         headers = read_headers(scope)
         self._proxies.set_client_address(scope, headers)
-        entrance = None if scope["path"] in self._open_paths else self._entrance
-        refusal = await self._find_refusal(scope, headers, entrance)
+        token_auth = None if scope["path"] in self._open_paths else self._token_auth
+        refusal = await self._find_refusal(scope, headers, token_auth)
         if refusal is None:
             with act_as(get_account(scope)):
-                if entrance is None:
+                if token_auth is None:
                     await self._app(scope, receive, send)
                 else:
-                    is_known = partial(entrance.is_token_known, headers)
+                    is_known = partial(token_auth.is_token_known, headers)
                     await serve_while_known(self._app, scope, receive, send, is_known)
         else:
             asked = escape_name(f"{scope['method']} {scope['path']}")
@@ -408,11 +408,11 @@ class Guard:
             await send_refusal(send, refusal)
 
     async def _find_refusal(
-        self, scope: Message, headers: dict[str, str], entrance: TokenAuth | None
+        self, scope: Message, headers: dict[str, str], token_auth: TokenAuth | None
     ) -> Refusal | None:
         wrong = self._find_host_refusal(headers)
-        if wrong is None and entrance is not None:
-            wrong = await entrance.authenticate(scope, headers)
+        if wrong is None and token_auth is not None:
+            wrong = await token_auth.authenticate(scope, headers)
         return wrong or _find_size_refusal(headers)
 
     def _find_host_refusal(self, headers: dict[str, str]) -> Refusal | None:

@@ -229,13 +229,13 @@ async def serve_http(
     *,
     host: str,
     path: str,
-    entrance: TokenAuth | None,
+    token_auth: TokenAuth | None,
     on_ready: Callable[[], None],
     offer: HttpOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Serves clients until a signal comes. Without an `entrance` nobody is asked for a token."""
     endpoint = McpEndpoint(dispatcher, path, offer.metrics)
-    app = build_guarded_app(endpoint, host, entrance, offer)
+    app = build_guarded_app(endpoint, host, token_auth, offer)
     server = _Server(
         uvicorn.Config(
             app,
@@ -264,7 +264,7 @@ async def serve_http(
 
 
 def build_guarded_app(
-    endpoint: ASGIApp, host: str, entrance: TokenAuth | None, offer: HttpOptions
+    endpoint: ASGIApp, host: str, token_auth: TokenAuth | None, offer: HttpOptions
 ) -> OpenRequests:
     """Everything that is served, behind the guard."""
     metrics = offer.metrics
@@ -276,7 +276,7 @@ def build_guarded_app(
     guard = Guard(
         app,
         host,
-        entrance,
+        token_auth,
         open_paths=offer.open_routes,
         tell=count,
         proxies=offer.proxies,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from everkept import __version__
 from everkept.accounts.access_log import MAX_NAME_CHARACTERS, AccessLog, LoggedCall, clip_ids
-from everkept.app.search import SharedFindings, SharedSearch
+from everkept.app.search_sources import SharedFindings, SharedSearch
 from everkept.core.answers import SearchFinding
 from everkept.core.peers import (
     INFO_PATH,

@@ -55,74 +55,74 @@ async def test_a_store_that_has_many_gets_an_index(
     database: Database, many: int, expected: bool
 ) -> None:
     vectors = await filled(database)
-    keeper = IndexMaintenance(database, many=many)
-    keeper.note_vectors(vectors.store, 1)
-    await keeper.wait_until_settled()
+    maintenance = IndexMaintenance(database, many=many)
+    maintenance.note_vectors(vectors.store, 1)
+    await maintenance.wait_until_settled()
     assert await is_indexed(database, vectors) == expected
 
 
 async def test_a_store_is_looked_at_again_when_many_more_have_come(database: Database) -> None:
     vectors = await filled(database)
-    keeper = IndexMaintenance(database, many=SIZE - 1, every=10)
-    keeper.note_vectors(vectors.store, 0)
-    await keeper.wait_until_settled()
+    maintenance = IndexMaintenance(database, many=SIZE - 1, every=10)
+    maintenance.note_vectors(vectors.store, 0)
+    await maintenance.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note_vectors(vectors.store, 1)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 1)
+    await maintenance.wait_until_settled()
 
     def drop(cursor: Cursor) -> None:
         cursor.execute(f"DROP INDEX {vectors.name}".encode())
 
     await database.write(drop)
-    keeper.note_vectors(vectors.store, 9)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 9)
+    await maintenance.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note_vectors(vectors.store, 1)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 1)
+    await maintenance.wait_until_settled()
     assert await is_indexed(database, vectors)
 
 
-async def grown_fast(database: Database, keeper: IndexMaintenance) -> IndexedVectors:
+async def grown_fast(database: Database, maintenance: IndexMaintenance) -> IndexedVectors:
     """A store that lost its index, in which ten more came a moment after the ten before."""
     vectors = await filled(database)
-    keeper.note_vectors(vectors.store, 10)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 10)
+    await maintenance.wait_until_settled()
 
     def drop(cursor: Cursor) -> None:
         cursor.execute(f"DROP INDEX {vectors.name}".encode())
 
     await database.write(drop)
-    keeper.note_vectors(vectors.store, 10)
+    maintenance.note_vectors(vectors.store, 10)
     return vectors
 
 
 async def test_while_many_come_at_once_the_index_waits(database: Database) -> None:
-    keeper = IndexMaintenance(database, many=SIZE - 1, every=10, calm=3_600)
-    vectors = await grown_fast(database, keeper)
-    keeper.note_doubling(vectors.store)
+    maintenance = IndexMaintenance(database, many=SIZE - 1, every=10, calm=3_600)
+    vectors = await grown_fast(database, maintenance)
+    maintenance.note_doubling(vectors.store)
     for _ in range(100):  # looks; it would be there by then
         assert not await is_indexed(database, vectors)
-    await keeper.wait_until_settled()
+    await maintenance.wait_until_settled()
     assert await is_indexed(database, vectors)
 
 
 async def test_the_index_does_not_wait_for_ever(database: Database) -> None:
-    keeper = IndexMaintenance(database, many=SIZE - 1, every=10, patience=0)
-    vectors = await grown_fast(database, keeper)
+    maintenance = IndexMaintenance(database, many=SIZE - 1, every=10, patience=0)
+    vectors = await grown_fast(database, maintenance)
     async with asyncio.timeout(60):
         while not await is_indexed(database, vectors):
             pass
-    await keeper.close()
+    await maintenance.close()
 
 
 async def test_several_servers_that_notice_at_once_make_one_index(database: Database) -> None:
     vectors = await filled(database)
     others = [shared().database(database.schema) for _ in range(3)]
     keepers = [IndexMaintenance(each, many=10) for each in others]
-    for keeper in keepers:
-        keeper.note_vectors(vectors.store, 1)
-    for keeper, other in zip(keepers, others, strict=True):
-        await keeper.wait_until_settled()
+    for maintenance in keepers:
+        maintenance.note_vectors(vectors.store, 1)
+    for maintenance, other in zip(keepers, others, strict=True):
+        await maintenance.wait_until_settled()
         await other.close()
     assert await is_indexed(database, vectors)
 
@@ -134,22 +134,22 @@ async def test_while_an_index_is_made_and_cannot_be_finished_the_answers_are_the
     store = PostgresStore(database, vectors.store, "project")
     vector = np.eye(SIZE, dtype=np.float32)[7]
     before = await store.find_near(MODEL, vector, RecordFilter(), 5)
-    keeper = IndexMaintenance(database, many=10)
+    maintenance = IndexMaintenance(database, many=10)
     with psycopg.connect(shared().url) as holding:
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
-        keeper.note_vectors(vectors.store, 1)
+        maintenance.note_vectors(vectors.store, 1)
         async with asyncio.timeout(60):
             while not await is_being_made(database):
                 pass
         assert await store.find_near(MODEL, vector, RecordFilter(), 5) == before
-        await keeper.close()
+        await maintenance.close()
         async with asyncio.timeout(60):
             while await is_being_made(database):
                 pass
     assert not await is_indexed(database, vectors)
     assert await store.find_near(MODEL, vector, RecordFilter(), 5) == before
-    keeper.note_vectors(vectors.store, 1)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 1)
+    await maintenance.wait_until_settled()
     assert await is_indexed(database, vectors)
     assert (await store.find_near(MODEL, vector, RecordFilter(), 5))[0] == before[0]
 
@@ -174,21 +174,21 @@ async def test_a_connection_that_is_lost_meanwhile_is_told_and_the_next_look_men
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     vectors = await filled(database)
-    keeper = IndexMaintenance(database, many=10, every=1)
+    maintenance = IndexMaintenance(database, many=10, every=1)
     with psycopg.connect(shared().url) as holding, caplog.at_level(logging.WARNING):
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
-        keeper.note_vectors(vectors.store, 1)
+        maintenance.note_vectors(vectors.store, 1)
         async with asyncio.timeout(60):
             while (process := await maker(database)) is None:
                 pass
         holding.execute("SELECT pg_terminate_backend(%s)", (process,))
-        await keeper.wait_until_settled()
+        await maintenance.wait_until_settled()
     assert f"store {vectors.store}" in caplog.text
     assert not await is_indexed(database, vectors)
     # What failed once may do so again, and may have taken the whole server with it.
-    keeper.note_vectors(vectors.store, BACKOFF_FACTOR - 1)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, BACKOFF_FACTOR - 1)
+    await maintenance.wait_until_settled()
     assert not await is_indexed(database, vectors)
-    keeper.note_vectors(vectors.store, 1)
-    await keeper.wait_until_settled()
+    maintenance.note_vectors(vectors.store, 1)
+    await maintenance.wait_until_settled()
     assert await is_indexed(database, vectors)

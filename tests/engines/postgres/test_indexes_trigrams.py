@@ -53,10 +53,10 @@ def test_where_the_extension_is_there_the_index_is_made_once(tables: Tables) -> 
 @pytest.mark.usefixtures("extended")
 async def test_it_is_made_when_a_store_has_grown() -> None:
     database = shared().database()
-    keeper = IndexMaintenance(database)
+    maintenance = IndexMaintenance(database)
     assert await database.read(indexes.is_trigram_index_wanted)
-    keeper.note_doubling(1)
-    await keeper.wait_until_settled()
+    maintenance.note_doubling(1)
+    await maintenance.wait_until_settled()
     assert not await database.read(indexes.is_trigram_index_wanted)
     await database.close()
 
@@ -66,9 +66,9 @@ async def test_what_cannot_be_made_is_told_and_breaks_nothing(
 ) -> None:
     monkeypatch.setattr(indexes, "TRIGRAM_EXTENSION", "plpgsql")  # which has no such operators
     database = shared().database()
-    keeper = IndexMaintenance(database)
-    keeper.note_doubling(1)
-    await keeper.wait_until_settled()
+    maintenance = IndexMaintenance(database)
+    maintenance.note_doubling(1)
+    await maintenance.wait_until_settled()
     assert await database.read(indexes.is_trigram_index_wanted)
     assert "indexes of store 1 are not kept" in caplog.text
     await database.close()

@@ -145,14 +145,14 @@ async def test_what_another_is_removing_is_left_to_it(shelf: Shelf) -> None:
     library, database = shelf.library(), shared().database(shelf.schema)
     await large(shelf, library, "shop")
     leave(shelf, "shop")
-    keeper = IndexMaintenance(database)
+    maintenance = IndexMaintenance(database)
     with shelf.connection() as other, other.transaction():
         other.execute("SELECT FROM stores WHERE name IS NULL FOR UPDATE")
-        keeper.note_deleted(1)
+        maintenance.note_deleted(1)
         async with asyncio.timeout(PATIENCE):
-            await keeper.wait_until_settled()
+            await maintenance.wait_until_settled()
         assert count(shelf) == 2
-    keeper.note_deleted(1)
-    await keeper.wait_until_settled()
+    maintenance.note_deleted(1)
+    await maintenance.wait_until_settled()
     assert count(shelf) == 0
     await database.close()

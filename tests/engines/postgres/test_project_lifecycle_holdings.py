@@ -224,7 +224,7 @@ async def test_taking_over_while_others_change_everything_ends(
 ) -> None:
     first, *others = libraries
     kept = await first.create("kept", "")
-    holdings = await first.read_catalog_data()
+    catalog_data = await first.read_catalog_data()
     _, store = await first.open("kept")
 
     async def change(number: int, library: PostgresLibrary) -> None:
@@ -239,8 +239,8 @@ async def test_taking_over_while_others_change_everything_ends(
 
     changing = asyncio.gather(*(change(*each) for each in enumerate(others)))
     for _ in range(5):
-        await first.replace_catalog_data(holdings)
+        await first.replace_catalog_data(catalog_data)
     await changing
-    await first.replace_catalog_data(holdings)
-    assert await first.read_catalog_data() == holdings
+    await first.replace_catalog_data(catalog_data)
+    assert await first.read_catalog_data() == catalog_data
     assert len(await store.scan(RecordFilter())) == 5 * len(others)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.care import OwningProject
+from everkept.core.care_results import OwningProject
 from everkept.engines.sqlite.care import SqliteCare
 
 

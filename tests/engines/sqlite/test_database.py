@@ -267,13 +267,13 @@ async def test_a_short_write_is_made_in_the_callers_thread_where_that_is_wanted(
     assert await hasty.write(write_a_little, short=True) == own
     assert await hasty.write(write_a_little) != own
     assert await hasty.read(generation) == 5
-    for patient in (
+    for context in (
         Database(path, PROJECT),
         Database(path, PROJECT, inline_writes=True, synchronous="full"),
     ):
         for _ in range(3):
-            assert await patient.write(write_a_little, short=True) != own
-        await patient.close()
+            assert await context.write(write_a_little, short=True) != own
+        await context.close()
 
 
 async def test_the_first_write_to_a_log_is_made_in_its_thread(path: Path) -> None:

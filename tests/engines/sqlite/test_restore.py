@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_folders import MODEL, filled, put_all, quiet, statement, vector_of
+from data_folders import MODEL, filled, off_folders, put_all, statement, vector_of
 from everkept.core.records import RecordFilter, Weights
 from everkept.core.times import read_clock
 from everkept.engines.sqlite.database import Database
@@ -48,7 +48,7 @@ def copy(data: Path, tmp_path: Path) -> Path:
     """Of the user's file, as it is now."""
     path = tmp_path / "copy.db"
     with open_snapshot(data) as moment:
-        copy_to(moment.databases[USER], path, quiet)
+        copy_to(moment.databases[USER], path, off_folders)
     return path
 
 
@@ -94,7 +94,7 @@ async def test_a_store_that_is_open_sees_the_restored_content_and_writes_after_i
     assert len(await store.find_near(MODEL, vector_of("x", 1).vector, RecordFilter(), 9)) == 2
     with lock_files(data) as live:
         prepare_store(copy, live.get_numbers(USER))
-        put_store(live, USER, copy, quiet)
+        put_store(live, USER, copy, off_folders)
     assert await matched(store) == {"user shop is remembered"}
     assert len(await store.find_near(MODEL, vector_of("x", 1).vector, RecordFilter(), 9)) == 1
     with pytest.raises(Conflict):
@@ -118,7 +118,7 @@ async def test_a_vector_that_came_after_the_backup_is_forgotten_by_who_knew_it(
     assert near.score > 0.99
     with lock_files(data) as live:
         prepare_store(copy, live.get_numbers(USER))
-        put_store(live, USER, copy, quiet)
+        put_store(live, USER, copy, off_folders)
     [near] = await store.find_near(MODEL, other.vector, RecordFilter(), 9)
     assert near.score < 0.99
     await database.close()

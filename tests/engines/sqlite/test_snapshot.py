@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from data_folders import quiet, statement
+from data_folders import off_folders, statement
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.snapshot import (
     HISTORY,
@@ -67,7 +67,7 @@ def test_what_is_held_does_not_change_and_keeps_nobody_from_writing(data: Path) 
 def test_a_copy_has_the_same_pages_and_is_for_its_owner_alone(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with open_snapshot(data) as moment:
-        copy_to(moment.databases[HISTORY], copy, quiet)
+        copy_to(moment.databases[HISTORY], copy, off_folders)
         expected = read_facts(moment.databases[HISTORY])
     assert copy.stat().st_mode & 0o777 == 0o600
     with closing(open_at_rest(copy)) as db:
@@ -80,7 +80,7 @@ def test_a_copy_beside_a_writer_comes_to_its_end(data: Path, tmp_path: Path) -> 
         assert writer.hear() == "writing"
         with open_snapshot(data) as moment:
             for number, connection in enumerate(moment.databases.values()):
-                copy_to(connection, tmp_path / f"{number}.db", quiet)
+                copy_to(connection, tmp_path / f"{number}.db", off_folders)
                 with closing(open_at_rest(tmp_path / f"{number}.db")) as db:
                     assert read_facts(db) == read_facts(connection)
         writer.tell("end")
@@ -126,7 +126,7 @@ def test_without_a_catalogue_the_files_that_are_there_are_held(data: Path) -> No
 def test_a_content_is_put_into_a_file_that_others_have_open(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with open_snapshot(data) as moment:
-        copy_to(moment.databases[USER], copy, quiet)
+        copy_to(moment.databases[USER], copy, off_folders)
     with ExitStack() as stack:
         reader = stack.enter_context(closing(apsw.Connection(str(data / USER))))
         writer = stack.enter_context(closing(apsw.Connection(str(data / USER))))
@@ -134,7 +134,7 @@ def test_a_content_is_put_into_a_file_that_others_have_open(data: Path, tmp_path
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM accesses").get == 0
         with closing(open_at_rest(copy)) as source:
-            copy_into(data / USER, source, quiet)
+            copy_into(data / USER, source, off_folders)
         assert reader.execute("SELECT count(*) FROM accesses").get == 0
         reader.execute("COMMIT")
         assert reader.execute("SELECT count(*) FROM accesses").get == 2

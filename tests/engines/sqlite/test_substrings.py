@@ -164,8 +164,8 @@ async def test_whatever_happens_the_answers_are_the_same(
     chance = random.Random(4)
     for number in range(60):
         steps = [entity(f"{chance.choice(WANTED[:10])} {number} {chance.random()}")]
-        doomed = (await store.scan(GRAPH))[chance.randrange(MIN_CACHED_TEXTS // 2)]
-        await store.commit(batch(*steps, Delete(record_ref(doomed.id))))
+        purge_set = (await store.scan(GRAPH))[chance.randrange(MIN_CACHED_TEXTS // 2)]
+        await store.commit(batch(*steps, Delete(record_ref(purge_set.id))))
         text = chance.choice(WANTED)
         assert await store.match_text(text, GRAPH, ALL) == await scanned(database, text, GRAPH, ALL)
 

@@ -39,16 +39,16 @@ class Database:
         ticks = count(1)
         pace = RetryPolicy(self.time.pause, every=EVERY, patience=PATIENCE)
         self.folder = TemporaryDirectory(ignore_cleanup_errors=True)
-        self.acquaintance = FirstContactMarker(Path(self.folder.name))
+        self.first_contact = FirstContactMarker(Path(self.folder.name))
         if is_known:
-            self.acquaintance.create()
+            self.first_contact.create()
         self.reaching = Availability(
             self.ask,
             self.bring,
             clock=lambda: next(ticks),
             pace=pace,
             on_change=self.turn,
-            acquaintance=self.acquaintance,
+            first_contact=self.first_contact,
         )
 
     async def ask(self) -> None:

@@ -17,8 +17,8 @@ def test_where_it_cannot_be_noted_it_is_known_for_as_long_as_the_program_runs(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    acquaintance = FirstContactMarker(tmp_path / "file")
-    acquaintance.create()
-    assert acquaintance.is_present
+    first_contact = FirstContactMarker(tmp_path / "file")
+    first_contact.create()
+    assert first_contact.is_present
     assert not FirstContactMarker(tmp_path / "file").is_present
     assert not (tmp_path / CONTACT_FILE).exists()

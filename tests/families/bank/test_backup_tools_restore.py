@@ -14,7 +14,7 @@ from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unava
 from everkept.families.bank import bank_files
 from everkept.families.bank.backup_tools import BackupTools
 from everkept.families.bank.bank_backups import MANIFEST_NAME
-from everkept.families.bank.graph.events import LOG_PATH
+from everkept.families.bank.graph.graph_events import LOG_PATH
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.tools import BankGraphTools
 from everkept.families.bank.model import BankOptions

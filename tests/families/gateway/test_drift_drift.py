@@ -110,8 +110,8 @@ def test_a_nested_place_is_followed() -> None:
     inside = {"type": "object", "properties": {"words": TEXT}}
     found = only(drifted(tool, listing("search", {"search": inside})))
     assert "`search` there has no `text`" in found.message
-    either = {"anyOf": [TEXT, inside]}
-    assert only(drifted(tool, listing("search", {"search": either}))).level == "error"
+    router = {"anyOf": [TEXT, inside]}
+    assert only(drifted(tool, listing("search", {"search": router}))).level == "error"
     fits = {"type": "object", "properties": {"text": TEXT}}
     assert drifted(tool, listing("search", {"search": fits})) == []
 
@@ -228,8 +228,8 @@ def test_what_every_alternative_needs_is_needed() -> None:
     properties = {"query": TEXT, "mode": TEXT}
     both = [{"required": ["mode"]}, {"required": ["mode", "query"]}]
     assert only(drifted(tool_config(), listing("search", properties, anyOf=both))).level == "error"
-    either = [{"required": ["mode"]}, {"required": ["query"]}]
-    assert serious(drifted(tool_config(), listing("search", properties, anyOf=either))) == []
+    router = [{"required": ["mode"]}, {"required": ["query"]}]
+    assert serious(drifted(tool_config(), listing("search", properties, anyOf=router))) == []
 
 
 def nested(**needed: Any) -> JSON:

@@ -58,8 +58,8 @@ def test_values_of_alternatives_are_listed_where_each_lists_its_own() -> None:
 
 def test_what_a_list_holds_is_found_in_every_alternative() -> None:
     numbers: JSON = {"type": "array", "items": {"type": "number"}}
-    either: JSON = {"oneOf": [TEXT, {"type": "array", "items": TEXT}, numbers]}
-    assert find_kinds(find_items(either, SchemaRoot(either)), SchemaRoot(either)) == {
+    router: JSON = {"oneOf": [TEXT, {"type": "array", "items": TEXT}, numbers]}
+    assert find_kinds(find_items(router, SchemaRoot(router)), SchemaRoot(router)) == {
         "string",
         "integer",
         "fraction",

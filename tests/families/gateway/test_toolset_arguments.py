@@ -102,13 +102,13 @@ def test_other_rules_of_a_schema_are_kept_too() -> None:
 
 
 def test_what_is_wrong_with_each_alternative_is_told() -> None:
-    either: JSON = {"type": "object", "oneOf": [{"required": ["id"]}, {"required": ["name"]}]}
-    told = str(refused({}, either))
+    router: JSON = {"type": "object", "oneOf": [{"required": ["id"]}, {"required": ["name"]}]}
+    told = str(refused({}, router))
     assert told == (
         "The call fits none of its alternatives: Argument `id` is required; or Argument `name` is "
         "required."
     )
-    nested: JSON = {"type": "object", "anyOf": [either, either]}
+    nested: JSON = {"type": "object", "anyOf": [router, router]}
     assert str(refused({}, nested)) == "The call fits none of its alternatives."
 
 
@@ -120,11 +120,11 @@ def test_what_cannot_be_shown_is_left_to_the_server() -> None:
 
 
 def test_what_takes_too_long_to_say_is_left_to_the_server() -> None:
-    either = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i - 1}"}] * 2} for i in range(1, 40)}
+    router = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i - 1}"}] * 2} for i in range(1, 40)}
     schema: JSON = {
         "type": "object",
         "properties": {"x": {"$ref": "#/$defs/a39"}, "y": {"type": "string"}},
-        "$defs": either | {"a0": {"type": "string"}},
+        "$defs": router | {"a0": {"type": "string"}},
     }
     checked({"x": 5, "y": 5}, schema)
     assert refused({"y": 5}, schema).facts["argument"] == "y"

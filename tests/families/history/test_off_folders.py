@@ -180,21 +180,25 @@ async def test_however_it_was_read_what_is_left_is_the_same(
 
 
 def test_silences_begin_and_end_with_their_moments() -> None:
-    quiet = OffFolders([OffPeriod("/a", 5, 9)])
-    assert [quiet.was_off("/a/b", at) for at in (4, 5, 8, 9)] == [False, True, True, False]
-    assert quiet.find_off_folder("/a") is None
-    assert not quiet.was_off("/ab", 6)
-    assert not quiet.was_off(None, 6)
+    off_folders = OffFolders([OffPeriod("/a", 5, 9)])
+    assert [off_folders.was_off("/a/b", at) for at in (4, 5, 8, 9)] == [False, True, True, False]
+    assert off_folders.find_off_folder("/a") is None
+    assert not off_folders.was_off("/ab", 6)
+    assert not off_folders.was_off(None, 6)
 
 
 def test_only_what_lasts_is_off() -> None:
-    quiet = OffFolders([OffPeriod("/a", 5, 9), OffPeriod("/b", 5), OffPeriod("C:\\Work", 1)])
-    assert quiet.off == ("/b", "C:\\Work")
-    assert quiet.find_off_folder("/b/c") == "/b"
-    assert quiet.find_off_folder("c:/work/x") == "C:\\Work"
+    off_folders = OffFolders([OffPeriod("/a", 5, 9), OffPeriod("/b", 5), OffPeriod("C:\\Work", 1)])
+    assert off_folders.off == ("/b", "C:\\Work")
+    assert off_folders.find_off_folder("/b/c") == "/b"
+    assert off_folders.find_off_folder("c:/work/x") == "C:\\Work"
 
 
 def test_those_that_are_off_are_picked_out_of_many() -> None:
-    quiet = OffFolders([OffPeriod("/a", 5, 9), OffPeriod("/b", 5)], {"/tree": "/b"}.get)
-    assert quiet.select_off(["/a", "/b", "/b/c", "/tree", "/bc", ""]) == {"/b", "/b/c", "/tree"}
+    off_folders = OffFolders([OffPeriod("/a", 5, 9), OffPeriod("/b", 5)], {"/tree": "/b"}.get)
+    assert off_folders.select_off(["/a", "/b", "/b/c", "/tree", "/bc", ""]) == {
+        "/b",
+        "/b/c",
+        "/tree",
+    }
     assert OffFolders([OffPeriod("/a", 5, 9)]).select_off(["/a"]) == frozenset()

@@ -25,9 +25,9 @@ async def breaking(batch: Batch) -> None:
 
 
 async def crash_in_promotion(assistant: Assistant, memory: str, **more: Any) -> None:
-    doomed = assistant.watched(project=breaking)
+    purge_set = assistant.watched(project=breaking)
     with pytest.raises(Unavailable):
-        await doomed("promote_memory", memory_id=memory, target_scope="user", **more)
+        await purge_set("promote_memory", memory_id=memory, target_scope="user", **more)
 
 
 async def live(store: RecordStore) -> list[str]:

@@ -84,9 +84,9 @@ async def crash_before_marking(
         if any(isinstance(step, Update) and step.id == old for step in batch.steps):
             raise Unavailable("The process was killed.")
 
-    doomed = assistant.watched(project=breaking, user=breaking)
+    purge_set = assistant.watched(project=breaking, user=breaking)
     with pytest.raises(Unavailable):
-        await doomed.store(content, scope, supersedes=old, **more)
+        await purge_set.store(content, scope, supersedes=old, **more)
     return next(m["id"] for m in await assistant.recall(content) if m["content"] == content)
 
 

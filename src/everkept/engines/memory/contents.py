@@ -38,13 +38,13 @@ class StoreContents(Value):
     def collect_belongings(self, refs: Collection[Ref]) -> tuple[set[str], set[str]]:
         """The ids of these records and of all below them; of these links and of those at them."""
         wanted = set(refs)
-        doomed = {record_id for record_id, r in self.records.items() if r.ref in wanted}
-        while below := {r.id for r in self.records.values() if r.parent in doomed} - doomed:
-            doomed |= below
+        purge_set = {record_id for record_id, r in self.records.items() if r.ref in wanted}
+        while below := {r.id for r in self.records.values() if r.parent in purge_set} - purge_set:
+            purge_set |= below
         links = {
-            x.id for x in self.links.values() if x.ref in wanted or doomed & {x.source, x.target}
+            x.id for x in self.links.values() if x.ref in wanted or purge_set & {x.source, x.target}
         }
-        return doomed, links
+        return purge_set, links
 
     def exclude(self, records: Collection[str], links: Collection[str]) -> "StoreContents":
         """No trace of them is left."""

@@ -183,19 +183,19 @@ class MemoryLibrary(TableLibrary):
         )
 
     async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
-        holdings = change.holdings
+        catalog_data = change.catalog_data
         stores = {shelf.project.id: shelf.store for shelf in self._shelves.values()}
-        self._switching = dict(holdings.switching)
+        self._switching = dict(catalog_data.switching)
         self._shelves = {
             project.name: _ProjectEntry(
                 replace(project, off_since=self._get_off_history(project.id).off_since),
                 stores.get(project.id) or MemoryStore(self._clock),
             )
-            for project in holdings.projects
+            for project in catalog_data.projects
         }
-        self._workspaces = dict(holdings.workspaces)
-        self._notes = {**_select_lasting(holdings.notes), **await self.list_notes(LEASE_PREFIX)}
-        self._tokens = {token.id: (token, secret) for token, secret in holdings.tokens}
+        self._workspaces = dict(catalog_data.workspaces)
+        self._notes = {**_select_lasting(catalog_data.notes), **await self.list_notes(LEASE_PREFIX)}
+        self._tokens = {token.id: (token, secret) for token, secret in catalog_data.tokens}
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return False

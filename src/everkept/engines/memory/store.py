@@ -189,12 +189,12 @@ class MemoryStore(TableStore):
         ]
 
     async def _purge(self, upkeep: questions.Purge) -> PurgeResult:
-        doomed, links = self._contents.collect_belongings(upkeep.refs)
-        self._replace_contents(self._contents.exclude(doomed, links))
-        self._meaning.forget(doomed)
-        if doomed or links:
+        purge_set, links = self._contents.collect_belongings(upkeep.refs)
+        self._replace_contents(self._contents.exclude(purge_set, links))
+        self._meaning.forget(purge_set)
+        if purge_set or links:
             self._log(self._clock(), "purge", "", None, ())
-        return PurgeResult(len(doomed), len(links), complete=True)
+        return PurgeResult(len(purge_set), len(links), complete=True)
 
     async def _redact(self, upkeep: questions.Redact) -> PurgeResult:
         new = redact(self._contents, upkeep.refs, upkeep.clean)

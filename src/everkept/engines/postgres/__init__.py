@@ -4,9 +4,10 @@
 event loop on Windows than our subprocesses do. A piece of work is a function of a cursor, run in
 one transaction on one of a few connections (`database.py`). Statements go out when an answer is
 looked at, with all that were asked before (`statements.py`): a question takes one round trip, a
-commit two. The authors of several stores, asked for at the same moment, are one question (`Round`
-in `store.py`). Settings belong to the session; behind a pooler, to each transaction. A question
-whose connection is lost is asked again; a write is repeated only if nothing of it was answered.
+commit two. The authors of several stores, asked for at the same moment, are one question
+(`SharedQuery` in `store.py`). Settings belong to the session; behind a pooler, to each transaction.
+A question whose connection is lost is asked again; a write is repeated only if nothing of it was
+answered.
 
 - One set of tables for all stores, each row with the number of its store. A schema for each project
   was measured against it at 1,000 projects (`bench/layouts.py`): five times the disk, four times

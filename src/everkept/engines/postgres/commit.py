@@ -89,7 +89,7 @@ class StoredView:
         wanted.add_batch(batch)
         names = {hash_name(record) for record in wanted.named}
         edges = {hash_edge(link) for link in wanted.joined}
-        doomed = escape_texts(list(wanted.doomed))
+        purge_set = escape_texts(list(wanted.purge_set))
         turn = ask_store_lock(self._cursor, self._place)
         same = self._ask(CHANGE_BY_KEY, *encode_key(batch.key)) if batch.key is not None else None
         records = self._ask_for(_RECORDS_BY_ID, escape_texts(list(wanted.records)))
@@ -97,10 +97,10 @@ class StoredView:
         named = self._ask_for(_RECORDS_BY_NAME, list(names))
         joined = self._ask_for(_LINKS_BY_EDGE, list(edges))
         parents = self._ask_for(
-            _PARENTS_BY_CHILD, escape_texts((*wanted.doomed, *wanted.returning))
+            _PARENTS_BY_CHILD, escape_texts((*wanted.purge_set, *wanted.returning))
         )
-        family = ask_members(self._cursor, self._store, doomed) if doomed else None
-        ends = ask_member_links(self._cursor, self._store, doomed) if doomed else None
+        family = ask_members(self._cursor, self._store, purge_set) if purge_set else None
+        ends = ask_member_links(self._cursor, self._store, purge_set) if purge_set else None
         state = decode_state(self._place, turn.fetchone())
         if done := fetch_rows(same):
             return state, done[0][0]
@@ -109,7 +109,7 @@ class StoredView:
         self._add_links(wanted.links, fetch_rows(links))
         self._add_named_records(names, fetch_rows(named))
         self._add_edge_links(edges, fetch_rows(joined))
-        self._add_descendants(wanted.doomed, fetch_rows(family), fetch_rows(ends))
+        self._add_descendants(wanted.purge_set, fetch_rows(family), fetch_rows(ends))
         self._read_followups(wanted)
         return state, None
 
@@ -224,9 +224,9 @@ class StoredView:
             self._joined[hash_edge(link)].append(link)
 
     def _add_descendants(
-        self, doomed: Iterable[str], rows: Sequence[Row], ends: Sequence[Row]
+        self, purge_set: Iterable[str], rows: Sequence[Row], ends: Sequence[Row]
     ) -> None:
-        self._records |= dict.fromkeys(doomed)
+        self._records |= dict.fromkeys(purge_set)
         family = [self._add_record(row) for row in rows]
         self._below |= {member.id: [] for member in family}
         for member in family:

@@ -205,9 +205,9 @@ class PostgresLibrary(TableLibrary):
         return await self._read(project_lifecycle.read_catalog_data)
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
-        project_lifecycle.check_catalog_data(change.holdings)
+        project_lifecycle.check_catalog_data(change.catalog_data)
         gone = await self._write(
-            lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.holdings)
+            lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.catalog_data)
         )
         await self._remove_stores(gone)
 

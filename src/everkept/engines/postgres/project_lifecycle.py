@@ -198,35 +198,35 @@ def read_catalog_data(cursor: Cursor) -> CatalogData:
     )
 
 
-def check_catalog_data(holdings: CatalogData) -> None:
+def check_catalog_data(catalog_data: CatalogData) -> None:
     """Raises InvalidInput for what no library could hold."""
     for trait in ("id", "name"):
-        counts = Counter(str(getattr(project, trait)) for project in holdings.projects)
+        counts = Counter(str(getattr(project, trait)) for project in catalog_data.projects)
         if twice := next((value for value, count in counts.items() if count > 1), None):
             raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
     check_texts(
-        *(text for each in holdings.projects for text in (each.id, each.name, each.description))
+        *(text for each in catalog_data.projects for text in (each.id, each.name, each.description))
     )
-    check_texts(*chain.from_iterable(holdings.workspaces.items()))
-    check_texts(*chain.from_iterable(holdings.notes.items()))
-    check_texts(*(text for each in holdings.switching.values() for text in each.folders))
+    check_texts(*chain.from_iterable(catalog_data.workspaces.items()))
+    check_texts(*chain.from_iterable(catalog_data.notes.items()))
+    check_texts(*(text for each in catalog_data.switching.values() for text in each.folders))
     check_texts(
-        *(text for each, secret in holdings.tokens for text in (each.id, each.label, secret))
+        *(text for each, secret in catalog_data.tokens for text in (each.id, each.label, secret))
     )
 
 
-def replace_catalog_data(cursor: Cursor, holdings: CatalogData) -> list[int]:
+def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]:
     """Gives the numbers of the stores that are gone."""
     # The projects first, as whoever changes one does.
     cursor.execute("LOCK TABLE projects, workspaces, switching, notes, tokens IN EXCLUSIVE MODE")
-    gone = _drop_other_stores(cursor, [project.id for project in holdings.projects])
+    gone = _drop_other_stores(cursor, [project.id for project in catalog_data.projects])
     try:
-        _write_projects(cursor, holdings)
+        _write_projects(cursor, catalog_data)
     except psycopg.errors.UniqueViolation as error:
         raise Conflict(
             "A project has an id that belongs to another store.", hint="Give it another one."
         ) from error
-    _write_rest(cursor, holdings)
+    _write_rest(cursor, catalog_data)
     note_library_change(cursor)
     return gone
 
@@ -238,8 +238,10 @@ def _drop_other_stores(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
     return gone
 
 
-def _write_projects(cursor: Cursor, holdings: CatalogData) -> None:
-    columns = _transpose(map(_encode_project, holdings.projects, _list_off_since(holdings)), 7)
+def _write_projects(cursor: Cursor, catalog_data: CatalogData) -> None:
+    columns = _transpose(
+        map(_encode_project, catalog_data.projects, _list_off_since(catalog_data)), 7
+    )
     cursor.execute(
         "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
         "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
@@ -262,18 +264,19 @@ def _write_projects(cursor: Cursor, holdings: CatalogData) -> None:
     )
 
 
-def _write_rest(cursor: Cursor, holdings: CatalogData) -> None:
+def _write_rest(cursor: Cursor, catalog_data: CatalogData) -> None:
     cursor.execute("DELETE FROM workspaces")
     cursor.execute(
         "INSERT INTO workspaces(key, path, project) "
         "SELECT new.* FROM unnest(%s::text[], %s::text[], %s::text[]) AS new(key, path, project) "
         "JOIN projects ON projects.id = new.project",
         _transpose(
-            [(compute_digest(path), path, each) for path, each in holdings.workspaces.items()], 3
+            [(compute_digest(path), path, each) for path, each in catalog_data.workspaces.items()],
+            3,
         ),
     )
     cursor.execute("DELETE FROM switching")
-    for project, each in holdings.switching.items():
+    for project, each in catalog_data.switching.items():
         cursor.ask(
             f"INSERT INTO switching(project, {SWITCHING_COLUMNS}) VALUES (%s, %s, %s, %s, %s)",
             (project, *encode_switching(each)),
@@ -285,14 +288,14 @@ def _write_rest(cursor: Cursor, holdings: CatalogData) -> None:
         _transpose(
             [
                 (compute_digest(key), key, value)
-                for key, value in holdings.notes.items()
+                for key, value in catalog_data.notes.items()
                 if not key.startswith(LEASE_PREFIX)
             ],
             3,
         ),
     )
     cursor.execute("DELETE FROM tokens")
-    for token, secret_hash in holdings.tokens:
+    for token, secret_hash in catalog_data.tokens:
         catalog.register_token(cursor, token, secret_hash)
 
 
@@ -307,7 +310,7 @@ def _encode_project(project: Project, off_since: int | None) -> tuple[Any, ...]:
     return *told, project.created_at, project.updated_at, off_since
 
 
-def _list_off_since(holdings: CatalogData) -> list[int | None]:
+def _list_off_since(catalog_data: CatalogData) -> list[int | None]:
     """It is the switching that says it."""
-    found = [holdings.switching.get(project.id) for project in holdings.projects]
+    found = [catalog_data.switching.get(project.id) for project in catalog_data.projects]
     return [switching.off_since if switching else None for switching in found]

@@ -142,24 +142,26 @@ def vacuum_tables(
 def purge(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], at: int) -> RemovalResult:
     """A change of its own, unless there is nothing to remove."""
     state, store = lock_store(cursor, place), place.number
-    doomed = read_purge_set(cursor, store, refs)
+    purge_set = read_purge_set(cursor, store, refs)
     losses = TableLosses()
-    if doomed:
+    if purge_set:
         # The words around a purged text quote it as their context.
-        words = compute_words(cursor, store, RecordShift(doomed.records, {}, dict(doomed.ages)))
+        words = compute_words(
+            cursor, store, RecordShift(purge_set.records, {}, dict(purge_set.ages))
+        )
         with advance_state(cursor, place, seq=state.seq + 1, ages=state.ages):
-            erase(cursor, store, doomed, losses)
+            erase(cursor, store, purge_set, losses)
             update(cursor, "records", store, {i: {"words": said} for i, said in words.items()})
             log_changes(cursor, store, [Change(state.seq + 1, at, "purge", "", None, ())])
-    return RemovalResult(len(doomed.records), len(doomed.links), losses.tables)
+    return RemovalResult(len(purge_set.records), len(purge_set.links), losses.tables)
 
 
-def erase(cursor: Cursor, store: int, doomed: PurgeSet, losses: TableLosses) -> None:
+def erase(cursor: Cursor, store: int, purge_set: PurgeSet, losses: TableLosses) -> None:
     """All but the words of others."""
-    records, links = escape_texts(list(doomed.records)), escape_texts(list(doomed.links))
+    records, links = escape_texts(list(purge_set.records)), escape_texts(list(purge_set.links))
     if records:
         losses.note_rewritten("records")  # the words around them too
-        losses.note_deleted("vectors", forget_vectors(cursor, store, list(doomed.records)))
+        losses.note_deleted("vectors", forget_vectors(cursor, store, list(purge_set.records)))
     for table, column, ids, more in (
         ("edits", "item", records, " AND subject = 'record'"),
         ("edits", "item", links, " AND subject = 'link'"),

@@ -59,14 +59,14 @@ class _PageUpdate(Value, frozen=False):
     stays: dict[str, Record]  # these records, what they belong to, and what has a vector
     ages: dict[str, int]  # of all records that are there
     stays_linked: dict[str, RecordLink]
-    doomed: PurgeSet
+    purge_set: PurgeSet
     last: int  # of the log, without what goes
 
     @property
     def old_records(self) -> dict[str, Record]:
         """The records that will not be what they are."""
         kept_ones = {i: old for i in self.records if (old := self.stays.get(i)) is not None}
-        return {**self.doomed.records, **kept_ones}
+        return {**self.purge_set.records, **kept_ones}
 
 
 class AppliedPage(NamedTuple):
@@ -92,7 +92,7 @@ def apply_page(cursor: Cursor, place: StorePlace, stock: StorePage) -> AppliedPa
     losses = TableLosses()
     grown = StoreGrowth(state.ages, state.ages + len(new))
     with advance_state(cursor, place, seq=seq, ages=grown.after):
-        erase(cursor, place.number, work.doomed, losses)
+        erase(cursor, place.number, work.purge_set, losses)
         _write_records(cursor, place.number, work, fresh, words)
         _write_links(cursor, place.number, work, fresh_links)
         _write_log(cursor, place.number, stock)
@@ -107,7 +107,7 @@ def _read(cursor: Cursor, store: int, state: StoreState, stock: StorePage) -> _P
     found = ask(cursor, f"{RECORDS_QUERY} r.id = ANY(%s::text[])", store, wanted)
     linked = ask(cursor, f"{LINKS_QUERY} l.id = ANY(%s::text[])", store, escape_texts(list(links)))
     last = ask(cursor, _LAST_SEQ_QUERY, store, stock.log_from or 0)
-    doomed = read_purge_set(cursor, store, stock.gone)
+    purge_set = read_purge_set(cursor, store, stock.gone)
     aged = [decode_aged_record(row) for row in found.fetchall()]
     there = [decode_aged_link(row)[1] for row in linked.fetchall()]
     return _PageUpdate(
@@ -115,10 +115,10 @@ def _read(cursor: Cursor, store: int, state: StoreState, stock: StorePage) -> _P
         state,
         records,
         links,
-        {record.id: record for _, record in aged if record.id not in doomed.records},
-        {**doomed.ages, **{record.id: age for age, record in aged}},
-        {link.id: link for link in there if link.id not in doomed.links},
-        doomed,
+        {record.id: record for _, record in aged if record.id not in purge_set.records},
+        {**purge_set.ages, **{record.id: age for age, record in aged}},
+        {link.id: link for link in there if link.id not in purge_set.links},
+        purge_set,
         state.seq if stock.log_from is None else last.fetchall()[0][0],
     )
 

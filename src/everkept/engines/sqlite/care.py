@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from everkept.core.care import (
+from everkept.core.care_results import (
     FIX_COMMAND,
     DatabaseFacts,
     DoctorFinding,

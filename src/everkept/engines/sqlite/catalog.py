@@ -196,20 +196,20 @@ class CatalogReplacement(Value):
     folder: Path
     release: ReleaseFile
 
-    async def apply(self, holdings: CatalogData) -> None:
+    async def apply(self, catalog_data: CatalogData) -> None:
         """Raises InvalidInput, before anything is changed, for what no library could hold."""
-        _check(holdings)
-        wanted = {project.id: project for project in holdings.projects}
+        _check(catalog_data)
+        wanted = {project.id: project for project in catalog_data.projects}
         there = {project.id: project for project in await self._list_projects()}
         for project_id in there.keys() - wanted.keys():
             await self._delete_project(there[project_id])
         for project_id in there.keys() & wanted.keys():
             await self._update_file(there[project_id], wanted[project_id])
         # Before the new ones are made: they may have names that others had, or be switched off.
-        await self.meta.write(lambda db: _write_catalog_data(db, holdings))
+        await self.meta.write(lambda db: _write_catalog_data(db, catalog_data))
         for project in wanted.values():
             await self._create_or_move(project, there.get(project.id))
-        await self.meta.write(lambda db: _write_catalog_data(db, holdings))
+        await self.meta.write(lambda db: _write_catalog_data(db, catalog_data))
 
     async def _list_projects(self) -> list[Project]:
         return await self.meta.read(lambda db: project_list.list_projects(db, None))
@@ -249,12 +249,12 @@ def format_exact_time(at: int) -> str:
     return f"{shown[:-1]}{rest:03}Z" if rest else shown
 
 
-def _check(holdings: CatalogData) -> None:
-    for project in holdings.projects:
+def _check(catalog_data: CatalogData) -> None:
+    for project in catalog_data.projects:
         check_id(project.id)
         validate_project_name(project.name)
     for trait in ("id", "name"):
-        values = [str(getattr(project, trait)) for project in holdings.projects]
+        values = [str(getattr(project, trait)) for project in catalog_data.projects]
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
 
@@ -280,26 +280,29 @@ def _write_file_facts(place: ProjectPaths, project: Project) -> None:
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", _get_file_facts(project).items())
 
 
-def _write_catalog_data(db: Connection, holdings: CatalogData) -> None:
+def _write_catalog_data(db: Connection, catalog_data: CatalogData) -> None:
     """All that `_meta.db` alone has, for the projects that are there by now."""
     there = {row[0] for row in db.execute("SELECT id FROM projects")}
-    _write_projects(db, [project for project in holdings.projects if project.id in there])
+    _write_projects(db, [project for project in catalog_data.projects if project.id in there])
     db.execute("DELETE FROM workspaces")
     db.executemany(
         "INSERT INTO workspaces VALUES (?,?)",
-        [(path, owner) for path, owner in holdings.workspaces.items() if owner in there],
+        [(path, owner) for path, owner in catalog_data.workspaces.items() if owner in there],
     )
     db.execute("DELETE FROM notes WHERE substr(key, 1, ?) <> ?", (len(LEASE_PREFIX), LEASE_PREFIX))
     db.executemany(
         "INSERT INTO notes VALUES (?,?)",
-        [(key, value) for key, value in holdings.notes.items() if not _is_excluded_note(key)],
+        [(key, value) for key, value in catalog_data.notes.items() if not _is_excluded_note(key)],
     )
-    for project_id, switching in holdings.switching.items():
+    for project_id, switching in catalog_data.switching.items():
         write_off_history(db, project_id, switching)
     db.execute("DELETE FROM tokens")
     db.executemany(
         "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
-        [(token.id, token.label, secret, token.created_at) for token, secret in holdings.tokens],
+        [
+            (token.id, token.label, secret, token.created_at)
+            for token, secret in catalog_data.tokens
+        ],
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from everkept.core.care import FIX_COMMAND, DoctorFinding, PendingEmbeddings
+from everkept.core.care_results import FIX_COMMAND, DoctorFinding, PendingEmbeddings
 from everkept.core.sessions import is_private_name
 from everkept.core.store import CountVectors
 from everkept.core.text import clip_text, format_count

@@ -386,7 +386,7 @@ class SqliteLibrary(TableLibrary):
         await self.list_projects()
         with translate_disk_errors(self._folder):
             taking_over = CatalogReplacement(await self.ensure_meta(), self._folder, self._forget)
-            await taking_over.apply(change.holdings)
+            await taking_over.apply(change.catalog_data)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return False

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import apsw
 
-from everkept.core.care import Progress, RestoredProject, RestorePreview
+from everkept.core.care_results import Progress, RestoredProject, RestorePreview
 from everkept.core.disk import make_folder
 from everkept.core.projects import OffHistory
 from everkept.core.sessions import NOTE_PREFIX, is_orphaned_private

@@ -69,7 +69,7 @@ def decode_field(name: str, value: Any) -> Any:
 
 
 def encode_record(record: Record) -> list[Any]:
-    """The columns of INSERTED."""
+    """The columns of INSERTED_FIELDS."""
     columns = list(_get_values(record))
     for place, form in _ENCODED_FIELDS:
         columns[place] = form.stored(columns[place])

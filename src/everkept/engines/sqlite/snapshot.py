@@ -26,7 +26,7 @@ from uuid import uuid4
 import apsw
 
 from everkept.core import disk
-from everkept.core.care import (
+from everkept.core.care_results import (
     DatabaseFacts,
     OwningProject,
     Progress,

@@ -117,7 +117,7 @@ class Availability:
         clock: Clock,
         pace: RetryPolicy,
         on_change: Callable[[], None],
-        acquaintance: FirstContactMarker,
+        first_contact: FirstContactMarker,
     ) -> None:
         self.ask = ask
         self.pause = pace.pause
@@ -125,7 +125,7 @@ class Availability:
         self._clock = clock
         self._pace = pace
         self._on_change = on_change
-        self._acquaintance = acquaintance
+        self._acquaintance = first_contact
         self.status: Reachability = "connected"
         self.since: int | None = None
         self._reason = ""

@@ -252,9 +252,9 @@ class Journal:
         """
         if not self._path.exists():
             return ForgottenWrites(0, complete=True)
-        doomed = journal_file.JournalPurgeSet(refs, belongings=belongings)
+        purge_set = journal_file.JournalPurgeSet(refs, belongings=belongings)
         count = await self._file.write(
-            lambda db: journal_file.purge_entries(db, _list_store_names(db, store), doomed)
+            lambda db: journal_file.purge_entries(db, _list_store_names(db, store), purge_set)
         )
         # What was brought over long ago may still stand in the log of the file.
         return ForgottenWrites(count, complete=await self._file.fold())

@@ -344,7 +344,7 @@ class JournalPurgeSet:
         return ref in self._refs
 
 
-def purge_entries(db: Connection, stores: Collection[str], doomed: JournalPurgeSet) -> int:
+def purge_entries(db: Connection, stores: Collection[str], purge_set: JournalPurgeSet) -> int:
     """Gives how many entries had something of it. One of which nothing is left goes as a whole."""
     rows = db.execute(
         "SELECT seq, act, local_seq, undoes, reason, aside_at, account, account_id FROM entries"
@@ -354,7 +354,7 @@ def purge_entries(db: Connection, stores: Collection[str], doomed: JournalPurgeS
         act = decode_act(text)
         if not isinstance(act, Commit) or act.store not in stores:
             continue
-        left = doomed.filter_batch(act.batch)
+        left = purge_set.filter_batch(act.batch)
         if left.steps == act.batch.steps:
             continue
         changed += 1

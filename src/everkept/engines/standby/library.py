@@ -105,14 +105,14 @@ class StandbyLibrary(Library):
             clock=clock,
             pace=RetryPolicy(pause, schedule, every, patience),
             on_change=self._notify,
-            acquaintance=FirstContactMarker(journal.folder),
+            first_contact=FirstContactMarker(journal.folder),
         )
-        self._either = FailoverRouter(self._reaching, journal, lambda: self._follower.load_state())
+        self._router = FailoverRouter(self._reaching, journal, lambda: self._follower.load_state())
         self._acts = RecentActs()
         self._follower = ReplicaFollower(
             primary,
             replica,
-            self._either,
+            self._router,
             journal,
             self._acts,
             in_use=lambda: [store.ends for store in self._used.values()],
@@ -125,7 +125,7 @@ class StandbyLibrary(Library):
             str, tuple[StandbyStore, ProjectStorePair]
         ] = {}  # by the id of the project
         self._own = {
-            name: StandbyStore(OwnStorePair(name, primary, replica), self._either, self._follower)
+            name: StandbyStore(OwnStorePair(name, primary, replica), self._router, self._follower)
             for name in (USER_STORE, HISTORY_STORE)
         }
         self._used: dict[str, StandbyStore] = {}  # by name
@@ -184,7 +184,7 @@ class StandbyLibrary(Library):
             project, _ = await self._replica.open(name)
             return project, self._get_store(project)[0]
 
-        project, store = await self._either.read(there, here)
+        project, store = await self._router.read(there, here)
         self._used[store.ends.name] = store
         return project, store
 
@@ -231,7 +231,7 @@ class StandbyLibrary(Library):
                 if not may_be_done:
                     raise
 
-        await self._either.run_primary(
+        await self._router.run_primary(
             there, f'Project "{name}" cannot be deleted while the database is away.'
         )
         with suppress(EverkeptError):  # what follows the database would do it too
@@ -288,7 +288,7 @@ class StandbyLibrary(Library):
             forgotten = await self._primary.forget_searches()
             return max(forgotten, known) if again else forgotten
 
-        forgotten = await self._either.run_primary(
+        forgotten = await self._router.run_primary(
             there,
             "What was asked cannot be forgotten while the database is away: it would stay there.",
         )
@@ -340,15 +340,15 @@ class StandbyLibrary(Library):
             await self._flush_acts()
             return await ask(self._replica)
 
-        return await self._either.read(lambda: ask(self._primary), here)
+        return await self._router.read(lambda: ask(self._primary), here)
 
     async def _run_unjournaled(self, ask: Ask[T]) -> T:
-        return await self._either.run_unjournaled(
+        return await self._router.run_unjournaled(
             lambda: ask(self._primary), lambda: ask(self._replica)
         )
 
     async def _run_primary(self, ask: Ask[T], sentence: str) -> T:
-        return await self._either.run_primary(lambda _: ask(self._primary), sentence)
+        return await self._router.run_primary(lambda _: ask(self._primary), sentence)
 
     async def _run_primary_first(self, ask: Ask[T], sentence: str) -> T:
         self._follower.start()
@@ -383,17 +383,17 @@ class StandbyLibrary(Library):
 
         async def kept() -> T:
             await self._acts.apply_to(self._replica)
-            return await self._either.journal_act(
+            return await self._router.journal_act(
                 await act(), lambda: ask(self._replica), instead=instead
             )
 
         self._follower.start()
-        return await self._either.write(there, lambda again: once(self._replica, again, kept))
+        return await self._router.write(there, lambda again: once(self._replica, again, kept))
 
     async def _flush_acts(self) -> None:
         if self._acts:
             with suppress(StoreBusy):
-                async with self._either.lock_replica():
+                async with self._router.lock_replica():
                     await self._acts.apply_to(self._replica)
 
     async def _flush(self) -> None:
@@ -409,7 +409,7 @@ class StandbyLibrary(Library):
         """The same one as long as there is the project: others keep things by it."""
         if project.id not in self._stores:
             ends = ProjectStorePair(project, self._primary, self._replica, self._journal)
-            self._stores[project.id] = StandbyStore(ends, self._either, self._follower), ends
+            self._stores[project.id] = StandbyStore(ends, self._router, self._follower), ends
         return self._stores[project.id]
 
     def _get_own_store(self, name: str) -> StandbyStore:

@@ -405,9 +405,9 @@ def drop_standby_notes(notes: Mapping[str, str]) -> dict[str, str]:
 
 async def ensure_identity(primary: Library, known: Mapping[str, str]) -> CatalogData:
     """What the database has, and a name of its own where nobody has given it one."""
-    holdings = await primary.read_catalog_data()
-    if select_identities(holdings.notes) or select_identities(known):
-        return holdings
+    catalog_data = await primary.read_catalog_data()
+    if select_identities(catalog_data.notes) or select_identities(known):
+        return catalog_data
     name = uuid4().hex
     try:
         await primary.set_note(f"{IDENTITY_NOTES}.{name}", name)
@@ -445,12 +445,12 @@ def is_other_database(theirs: CatalogData, own: CatalogData) -> bool:
     return not _list_keys(own) <= _list_keys(theirs)
 
 
-def _list_keys(holdings: CatalogData) -> set[str]:
+def _list_keys(catalog_data: CatalogData) -> set[str]:
     return {
-        *(project.id for project in holdings.projects),
-        *(token.id for token, _ in holdings.tokens),
-        *holdings.workspaces,
-        *(key for key in holdings.notes if not key.startswith(STANDBY_NOTES)),
+        *(project.id for project in catalog_data.projects),
+        *(token.id for token, _ in catalog_data.tokens),
+        *catalog_data.workspaces,
+        *(key for key in catalog_data.notes if not key.startswith(STANDBY_NOTES)),
     }
 
 

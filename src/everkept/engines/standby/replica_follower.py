@@ -67,7 +67,7 @@ class ReplicaFollower:
         self,
         primary: Library,
         replica: Library,
-        either: FailoverRouter,
+        router: FailoverRouter,
         journal: Journal,
         acts: RecentActs,
         *,
@@ -90,7 +90,7 @@ class ReplicaFollower:
         self._clock = clock
         self._primary = primary
         self._replica = replica
-        self._either = either
+        self._router = router
         self._journal = journal
         self._acts = acts
         self._in_use = in_use
@@ -172,9 +172,9 @@ class ReplicaFollower:
         self._wakes.set()
 
     async def _run_pass(self) -> None:
-        self._either.check_journal()
+        self._router.check_journal()
         await self.load_state()
-        if not self._either.reaching.is_connected:
+        if not self._router.reaching.is_connected:
             return
         try:
             if not self._hears:
@@ -182,7 +182,7 @@ class ReplicaFollower:
                 self._hears = True
             await self.follow()
         except StoreUnreachable as error:
-            self._either.reaching.note_unreachable(error)
+            self._router.reaching.note_unreachable(error)
         except (EverkeptError, ReplicaBusy) as error:
             self._log_problem("everything", error)
 
@@ -222,19 +222,19 @@ class ReplicaFollower:
     async def _follow_library(self) -> None:
         self._is_told, self._library_seen = False, _get_loop_time()
         done, at = self._acts.count, self._clock()
-        holdings = await ensure_identity(
+        catalog_data = await ensure_identity(
             self._primary, await self._replica.list_notes(STANDBY_NOTES)
         )
-        async with self._either.lock_idle_replica():
+        async with self._router.lock_idle_replica():
             own = await self._replica.read_catalog_data()
             has_lost_name = bool(select_identities(own.notes)) and not select_identities(
-                holdings.notes
+                catalog_data.notes
             )
-            if is_other_database(holdings, own):
+            if is_other_database(catalog_data, own):
                 await self._save_copy()
                 own = await self._replica.read_catalog_data()
             marks = {key: own.notes[key] for key in own.notes if _is_mark(key)}
-            wanted = replace(holdings, notes={**holdings.notes, **marks})
+            wanted = replace(catalog_data, notes={**catalog_data.notes, **marks})
             if own != wanted:
                 await self._replica.replace_catalog_data(wanted)
             await self._write_time(LIBRARY_NOTE, at)
@@ -291,7 +291,7 @@ class ReplicaFollower:
         self._told.clear()
         self.level_at = at = self._clock()
         if self._is_due(LEVEL_NOTE, at):
-            async with self._either.lock_idle_replica():
+            async with self._router.lock_idle_replica():
                 await self._write_time(LEVEL_NOTE, at)
 
     def _is_due(self, key: str, at: int) -> bool:
@@ -307,7 +307,7 @@ class ReplicaFollower:
         there, here = await ends.open_primary(), await ends.open_replica()
         stamp = await there.get_stamp()
         bookmark = self._build_bookmark(ends.name)
-        copying = StoreReplication(there, here, bookmark, self._either.lock_idle_replica)
+        copying = StoreReplication(there, here, bookmark, self._router.lock_idle_replica)
         is_as_seen = self._seen.get(ends.name) == stamp
         if is_as_seen and await copying.is_level(stamp[0]):
             ends.recent.drop_until(stamp[0])
@@ -315,12 +315,12 @@ class ReplicaFollower:
         try:
             ends.recent.drop_until(await copying.catch_up())
         except LostChanges as error:
-            async with self._either.lock_idle_replica():
+            async with self._router.lock_idle_replica():
                 if await bookmark.read() == error.mark:  # else another process has seen to it
                     await self._save_copy()
             raise ReplicaBusy from error
         if meaning := self._meaning:
-            await copy_vectors(there, here, *meaning, self._either.lock_idle_replica)
+            await copy_vectors(there, here, *meaning, self._router.lock_idle_replica)
         if meaning == self._meaning:
             self._seen[ends.name] = stamp
 

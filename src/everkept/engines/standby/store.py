@@ -163,9 +163,9 @@ class ReplicaWaker(Protocol):
 class StandbyStore(RecordStore):
     """Outlives every return of the database: both sides are found anew when they are needed."""
 
-    def __init__(self, ends: StorePair, either: FailoverRouter, follower: ReplicaWaker) -> None:
+    def __init__(self, ends: StorePair, router: FailoverRouter, follower: ReplicaWaker) -> None:
         self.ends = ends
-        self._either = either
+        self._router = router
         self._follower = follower
 
     async def commit(self, batch: Batch) -> Change:
@@ -178,7 +178,7 @@ class StandbyStore(RecordStore):
             self._follower.wake(self.ends.name, at_once=recent.is_filling)
             return change
 
-        return await self._either.write(
+        return await self._router.write(
             there, lambda unknown: self._commit_here(keyed, unknown=unknown)
         )
 
@@ -190,7 +190,7 @@ class StandbyStore(RecordStore):
         def do(store: RecordStore) -> Awaitable[A]:
             return store.ask(question)
 
-        answer = await self._either.read(
+        answer = await self._router.read(
             lambda: self._run_primary(do), lambda: self._run_replica(do)
         )
         return (
@@ -206,13 +206,13 @@ class StandbyStore(RecordStore):
         kind: Upkeep[Any] = upkeep
         match kind:
             case questions.PutVectors() | questions.NoteAccesses():
-                return await self._either.run_unjournaled(
+                return await self._router.run_unjournaled(
                     lambda: self._run_primary(do), lambda: self._run_replica(do)
                 )
             case questions.Purge() | questions.Redact():
                 return cast("A", await self._erase(kind))
             case _:
-                done = await self._either.run_primary(
+                done = await self._router.run_primary(
                     lambda _: self._run_primary(do),
                     "What is copied cannot be kept here until the database is back.",
                 )
@@ -228,14 +228,14 @@ class StandbyStore(RecordStore):
 
     def _shift_stamp(self, stamp: Any) -> tuple[int, int]:
         newest, moves = stamp
-        return newest, moves + self._either.reaching.turns * _STAMP_OFFSET
+        return newest, moves + self._router.reaching.turns * _STAMP_OFFSET
 
     async def flush(self) -> None:
         """What was stored there just now is here too, as far as that can be."""
         if not self.ends.recent:
             return
         try:
-            async with self._either.lock_replica():
+            async with self._router.lock_replica():
                 await self.ends.recent.apply_to(await self.ends.ensure_replica())
         except EverkeptError as error:
             log.debug("what was stored in %s just now is not here: %r", self.ends.name, error)
@@ -250,8 +250,8 @@ class StandbyStore(RecordStore):
             done = await self._run_primary(do)
             return await self._add_replica_counts(done, upkeep.refs) if again else done
 
-        done = await self._either.run_primary(there, f"What is stored {_PURGE_REFUSAL}")
-        is_forgotten = await self._either.forget(
+        done = await self._router.run_primary(there, f"What is stored {_PURGE_REFUSAL}")
+        is_forgotten = await self._router.forget(
             self.ends.name, upkeep.refs, belongings=isinstance(upkeep, questions.Purge)
         )
         try:
@@ -275,7 +275,7 @@ class StandbyStore(RecordStore):
             await self.ends.recent.apply_to(store)
             await store.get_revision()
         except REPLICA_ERRORS as error:
-            return await self._either.journal_act(
+            return await self._router.journal_act(
                 Commit(self.ends.name, batch),
                 _defer_error(error),
                 instead=lambda: _build_change(batch),
@@ -292,13 +292,13 @@ class StandbyStore(RecordStore):
         if fitting is None:
             raise StoreUnreachable(
                 "The database went away while something was stored; whether that was done is not "
-                f"known. {self._either.reaching.reason}",
+                f"known. {self._router.reaching.reason}",
                 hint="Look whether it is there when the database is back.",
             )
         return await self._journal_batch(batch, store, fitting)
 
     async def _journal_batch(self, batch: Batch, store: RecordStore, here: Batch) -> Change:
-        return await self._either.journal_act(
+        return await self._router.journal_act(
             Commit(self.ends.name, batch),
             lambda: store.commit(here),
             local_seq=await store.get_revision() + 1,

@@ -99,7 +99,7 @@ class StoredView:
         """The state that the view is of, and the change that has the key of the batch already."""
         wanted = PrefetchSet()
         wanted.add_batch(batch)
-        records = wanted.records | wanted.doomed
+        records = wanted.records | wanted.purge_set
         names = _predict_names(wanted)
         edges = dict.fromkeys(map(encode_edge, wanted.joined))
         state, found = await self._tables.read(
@@ -152,17 +152,17 @@ class StoredView:
 
     async def _read_followups(self, wanted: PrefetchSet) -> None:
         """What is known to be asked for only once the first answers are there."""
-        read = wanted.records | wanted.doomed
+        read = wanted.records | wanted.purge_set
         met = [r for i in read if (r := self._records[i]) is not None]
         names = {r.name_key for r in met if r.name_key is not None} - self._named.keys()
         await self._read_named_records(sorted(names))
         back = [x for i in wanted.returning_links if (x := self._links[i]) is not None]
         await self._read_edge_links([encode_edge(link) for link in back])
-        moving = wanted.doomed | wanted.returning
+        moving = wanted.purge_set | wanted.returning
         ends = {r.parent for r in met if r.id in moving and r.parent is not None}
         ends |= {end for link in back for end in (link.source, link.target)}
         await self._read_records(sorted(ends - self._records.keys()))
-        family = level = list(wanted.doomed)
+        family = level = list(wanted.purge_set)
         while level:
             children = await self._read_children(level)
             level = [child.id for child in children if child.deleted_at is None]

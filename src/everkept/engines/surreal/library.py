@@ -199,7 +199,7 @@ class SurrealLibrary(TableLibrary):
         return await project_lifecycle.read_catalog_data(self._desk)
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
-        await project_lifecycle.replace_catalog_data(self._desk, change.holdings, self._clock())
+        await project_lifecycle.replace_catalog_data(self._desk, change.catalog_data, self._clock())
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:

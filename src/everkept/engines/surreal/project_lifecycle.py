@@ -219,9 +219,9 @@ async def read_catalog_data(desk: CatalogDatabase) -> CatalogData:
     )
 
 
-async def replace_catalog_data(desk: CatalogDatabase, holdings: CatalogData, at: int) -> None:
-    rows = _encode_catalog_data(holdings)
-    wanted: dict[str, Status] = {project.id: project.status for project in holdings.projects}
+async def replace_catalog_data(desk: CatalogDatabase, catalog_data: CatalogData, at: int) -> None:
+    rows = _encode_catalog_data(catalog_data)
+    wanted: dict[str, Status] = {project.id: project.status for project in catalog_data.projects}
 
     async def attempt() -> None:
         [turn, found] = await desk.ask(
@@ -266,25 +266,25 @@ def _build_replacement(
     return "; ".join(["BEGIN", TURN_CHECK, TURN_STATEMENT, *here, *there, "COMMIT"]) + ";"
 
 
-def _encode_catalog_data(holdings: CatalogData) -> _RowsByTable:
+def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
     return {
         "project": {
             project.id: encode_project(
-                replace(project, off_since=_find_off_since(holdings, project.id))
+                replace(project, off_since=_find_off_since(catalog_data, project.id))
             )
-            for project in holdings.projects
+            for project in catalog_data.projects
         },
         "workspace": {
             path: {"path": path, "project": build_row_id("project", owner)}
-            for path, owner in holdings.workspaces.items()
+            for path, owner in catalog_data.workspaces.items()
         },
         "switching": {
             project_id: encode_switching(switching)
-            for project_id, switching in holdings.switching.items()
+            for project_id, switching in catalog_data.switching.items()
         },
         "note": {
             key: {"key": key, "value": value}
-            for key, value in holdings.notes.items()
+            for key, value in catalog_data.notes.items()
             if not key.startswith(LEASE_PREFIX)
         },
         "token": {
@@ -293,11 +293,11 @@ def _encode_catalog_data(holdings: CatalogData) -> _RowsByTable:
                 "secret_hash": secret_hash,
                 "created_at": token.created_at,
             }
-            for token, secret_hash in holdings.tokens
+            for token, secret_hash in catalog_data.tokens
         },
     }
 
 
-def _find_off_since(holdings: CatalogData, project_id: str) -> int | None:
-    switching = holdings.switching.get(project_id)
+def _find_off_since(catalog_data: CatalogData, project_id: str) -> int | None:
+    switching = catalog_data.switching.get(project_id)
     return switching.off_since if switching else None

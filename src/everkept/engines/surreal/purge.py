@@ -48,16 +48,16 @@ async def purge(tables: StoreTables, refs: Sequence[Ref], at: int) -> PurgeResul
     """Raises Contended where another came in between."""
     state = await tables.read_state()
     tables.check_open(state)
-    doomed = await read_purge_set(tables, refs)
-    if doomed.records or doomed.links:
+    purge_set = await read_purge_set(tables, refs)
+    if purge_set.records or purge_set.links:
         writing = TransactionBuilder()
-        erase(writing, state, doomed)
+        erase(writing, state, purge_set)
         await rewrite_words(
-            tables, RecordShift(doomed.decode_records(), {}, doomed.get_ages()), writing
+            tables, RecordShift(purge_set.decode_records(), {}, purge_set.get_ages()), writing
         )
         log_change(writing, Change(state.seq + 1, at, "purge", "", None, ()))
         await tables.write(state, writing, {"seq": state.seq + 1, "turn": state.turn + 1})
-    return PurgeResult(len(doomed.records), len(doomed.links), complete=True)
+    return PurgeResult(len(purge_set.records), len(purge_set.links), complete=True)
 
 
 async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
@@ -84,10 +84,13 @@ async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
 
 
 def erase(
-    writing: TransactionBuilder, state: StoreState, doomed: PurgeSet, told_anew: Sequence[Any] = ()
+    writing: TransactionBuilder,
+    state: StoreState,
+    purge_set: PurgeSet,
+    told_anew: Sequence[Any] = (),
 ) -> None:
     """All but the words; `told_anew` are the ids of edits that are written over."""
-    for subject, items in (("record", doomed.records), ("link", doomed.links)):
+    for subject, items in (("record", purge_set.records), ("link", purge_set.links)):
         if items:
             named = writing.bind([escape_text(item) for item in items])
             writing.add(
@@ -95,10 +98,10 @@ def erase(
                 f"WHERE item IN {named} AND subject = '{subject}' "
                 f"AND id NOT IN {writing.bind(told_anew)}) RETURN NONE"
             )
-    writing.delete(_list_row_ids(doomed.links))
-    writing.delete(_list_row_ids(doomed.records))
-    writing.delete(encode_ids("access", doomed.records))
-    forget_vectors(writing, state, doomed.records)
+    writing.delete(_list_row_ids(purge_set.links))
+    writing.delete(_list_row_ids(purge_set.records))
+    writing.delete(encode_ids("access", purge_set.records))
+    forget_vectors(writing, state, purge_set.records)
 
 
 async def _read_rows(tables: StoreTables, text: str, ids: Sequence[Any]) -> dict[str, Row]:

@@ -46,15 +46,15 @@ class _PageUpdate(Value, frozen=False):
     links: dict[str, RecordLink]
     rows: dict[str, Row]  # of these records, of what they belong to, and of what has a vector
     link_rows: dict[str, Row]
-    doomed: PurgeSet
+    purge_set: PurgeSet
     last: int  # of the log, without what goes
 
     @property
     def remaining_rows(self) -> dict[str, Row]:
-        return {i: row for i, row in self.rows.items() if i not in self.doomed.records}
+        return {i: row for i, row in self.rows.items() if i not in self.purge_set.records}
 
     def find_link_row(self, link_id: str) -> Row | None:
-        return None if link_id in self.doomed.links else self.link_rows.get(link_id)
+        return None if link_id in self.purge_set.links else self.link_rows.get(link_id)
 
 
 async def apply_page(tables: StoreTables, stock: StorePage) -> None:
@@ -67,12 +67,12 @@ async def apply_page(tables: StoreTables, stock: StorePage) -> None:
         tables,
         work.records.values(),
         work.links.values(),
-        work.doomed.records.keys(),
-        work.doomed.links.keys(),
+        work.purge_set.records.keys(),
+        work.purge_set.links.keys(),
     )
     writing = TransactionBuilder()
     told = [row["id"] for change in stock.changes for row in encode_edits(change)]
-    erase(writing, work.state, work.doomed, told)
+    erase(writing, work.state, work.purge_set, told)
     after = await _write(tables, writing, work)
     await _write_log(tables, writing, work)
     # As if a vector had come: whoever asks for the stamp sees another one.
@@ -139,8 +139,8 @@ async def _write(
     retold = [i for i, old in stayed.items() if is_vector_outdated(old, work.records[i])]
     forget_vectors(writing, state, retold)
     _update_vector_rows(writing, state, stayed, work.records)
-    before = work.doomed.decode_records() | stayed
-    known = {i: row["age"] for i, row in {**work.rows, **work.doomed.records, **rows}.items()}
+    before = work.purge_set.decode_records() | stayed
+    known = {i: row["age"] for i, row in {**work.rows, **work.purge_set.records, **rows}.items()}
     await rewrite_words(tables, RecordShift(before, work.records, known), writing)
     now = there | rows
     _write_accesses(writing, work.stock, now)

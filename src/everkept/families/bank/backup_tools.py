@@ -42,7 +42,7 @@ from everkept.families.bank.banks import (
     get_last_part,
     resolve_allowed,
 )
-from everkept.families.bank.graph.events import INDEX_PATH, LOG_PATH, SNAPSHOT_PATH
+from everkept.families.bank.graph.graph_events import INDEX_PATH, LOG_PATH, SNAPSHOT_PATH
 from everkept.families.bank.graph.graph_folder import VIEW_PATH
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.model import CURRENT_NAMES, LEGACY_NAMES, StoreId

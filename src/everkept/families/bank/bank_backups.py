@@ -14,7 +14,7 @@ from everkept.core.sessions import Report
 from everkept.core.times import Clock, format_iso, parse_time
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import LOG_PATH
+from everkept.families.bank.graph.graph_events import LOG_PATH
 from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from everkept.values import Value
 

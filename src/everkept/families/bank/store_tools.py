@@ -28,7 +28,7 @@ from everkept.families.bank.banks import (
     resolve_allowed,
 )
 from everkept.families.bank.core_files import ensure_core_files
-from everkept.families.bank.graph.events import LOG_PATH
+from everkept.families.bank.graph.graph_events import LOG_PATH
 from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace

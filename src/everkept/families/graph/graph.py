@@ -218,8 +218,8 @@ class Graph:
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, names)
-            doomed = {record.id: record for record in found.values() if record is not None}
-            return [Delete(record.ref) for record in doomed.values()], len(doomed)
+            purge_set = {record.id: record for record in found.values() if record is not None}
+            return [Delete(record.ref) for record in purge_set.values()], len(purge_set)
 
         return await self._commit(plan)
 
@@ -233,7 +233,7 @@ class Graph:
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
-            doomed: dict[str, Record] = {}
+            purge_set: dict[str, Record] = {}
             for item in wanted:
                 owner = (
                     _require_entity(found, item.entity_name) if strict else found[item.entity_name]
@@ -241,8 +241,8 @@ class Graph:
                 if owner is not None:
                     forms = [form for text in item.observations for form in list_stored_forms(text)]
                     for record in await list_observations(store, [owner.id], forms):
-                        doomed[record.id] = record
-            return [Delete(record.ref) for record in doomed.values()], len(doomed)
+                        purge_set[record.id] = record
+            return [Delete(record.ref) for record in purge_set.values()], len(purge_set)
 
         return await self._commit(plan)
 
@@ -263,8 +263,8 @@ class Graph:
                 for verb in list_stored_forms(item.relation_type)
             }
             present = await list_relations_from(store, [source for source, _, _ in asked])
-            doomed = [link for edge in asked for link in present.get(edge, ())]
-            return [Delete(link.ref) for link in doomed], len(doomed)
+            purge_set = [link for edge in asked for link in present.get(edge, ())]
+            return [Delete(link.ref) for link in purge_set], len(purge_set)
 
         return await self._commit(plan)
 

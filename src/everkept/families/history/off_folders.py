@@ -185,13 +185,13 @@ class VisibleHistory(Value):
 
 async def open_visible_history(library: "Library", options: HistoryOptions) -> VisibleHistory:
     store = await library.open_history_store()
-    quiet = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
-    if not quiet.off:
+    off_folders = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
+    if not off_folders.off:
         return VisibleHistory(store, store)
     from asyncio import to_thread
 
     folders = await read_folders(store)
-    hidden = await to_thread(quiet.select_off, folders)
+    hidden = await to_thread(off_folders.select_off, folders)
     return VisibleHistory(hide_folders(store, folders, hidden), store, hidden)
 
 
@@ -199,8 +199,8 @@ async def find_off_project(library: "Library", options: HistoryOptions, folder: 
     """The name of the project that a folder belongs to and that is off."""
     from asyncio import to_thread
 
-    quiet = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
-    around = await to_thread(quiet.find_off_folder, folder)
+    off_folders = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
+    around = await to_thread(off_folders.find_off_folder, folder)
     project = None if around is None else await library.find_workspace_project(around)
     return None if project is None else project.name
 

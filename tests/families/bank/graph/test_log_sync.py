@@ -14,7 +14,12 @@ from everkept.core.records import Batch, Insert, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
-from everkept.families.bank.graph.events import EventsSince, OwnChange, build_events, compute_mark
+from everkept.families.bank.graph.graph_events import (
+    EventsSince,
+    OwnChange,
+    build_events,
+    compute_mark,
+)
 from everkept.graph.entities import ENTITY, build_entity
 from examples import examples
 from graph_mirror import (

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.bank.graph.events import MARKER_LINE, encode_events, parse_log
+from everkept.families.bank.graph.graph_events import MARKER_LINE, encode_events, parse_log
 from everkept.families.bank.graph.model import (
     Event,
     collect_latest,

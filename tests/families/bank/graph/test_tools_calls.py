@@ -9,7 +9,7 @@ from bank_graph import CountingRecords, Graphing, graph_in, offer
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Insert, RecordFilter
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.events import OwnChange
+from everkept.families.bank.graph.graph_events import OwnChange
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.graph.entities import ENTITY, build_entity
 from everkept.tools.tool import ToolWarning

@@ -13,7 +13,7 @@ from everkept.core.text import clip_text, compute_name_key
 from everkept.core.times import format_iso
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, get_last_part
-from everkept.families.bank.graph.events import (
+from everkept.families.bank.graph.graph_events import (
     FORMAT_VERSION,
     INDEX_PATH,
     LOG_MARKER,

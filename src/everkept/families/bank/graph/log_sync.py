@@ -12,7 +12,7 @@ from everkept.core.sessions import Report
 from everkept.core.times import Clock
 from everkept.errors import MarkerMismatch
 from everkept.families.bank.banks import Bank, BankRecords
-from everkept.families.bank.graph.events import (
+from everkept.families.bank.graph.graph_events import (
     LOG_PATH,
     MARKER_LINE,
     EventsSince,

@@ -17,7 +17,7 @@ from everkept.core.sessions import Report, ToolCall
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, MarkerMismatch, ReadOnly
 from everkept.families.bank.banks import Bank, BankRecords, Banks
-from everkept.families.bank.graph.events import (
+from everkept.families.bank.graph.graph_events import (
     LOG_PATH,
     OwnChange,
     encode_snapshot_event,

@@ -22,7 +22,12 @@ from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.bank_files import find_name
 from everkept.families.bank.banks import Bank, BankRecords, Banks
-from everkept.families.bank.graph.events import EventsSince, OwnChange, build_events, compute_mark
+from everkept.families.bank.graph.graph_events import (
+    EventsSince,
+    OwnChange,
+    build_events,
+    compute_mark,
+)
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.model import (
     MAX_NODES,

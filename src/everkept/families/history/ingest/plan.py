@@ -37,7 +37,7 @@ class ImportRules(Value):
     since: int | None
     exclusion: FolderExclusion
     masks: bool
-    quiet: OffFolders = field(default_factory=OffFolders)
+    off_folders: OffFolders = field(default_factory=OffFolders)
 
 
 class StoredTurns(Value, frozen=False):
@@ -255,15 +255,15 @@ class ImportPlan:
 
     def _is_off(self, said: PreparedTurn, project: str | None, at: int) -> bool:
         """A turn of a project that is off is, and one that was said while it was."""
-        quiet, folder = self._rules.quiet, said.place or project
-        if not quiet.silences:
+        off_folders, folder = self._rules.off_folders, said.place or project
+        if not off_folders.silences:
             return False
-        if quiet.was_off(folder, at):
+        if off_folders.was_off(folder, at):
             if said.at is None and said.id not in self.slots:
                 # A file that is written to later would give it a time when it was heard.
                 self.graves[said.id] = TurnSlot("", None, None, False, 0, at)
             return True
-        off = quiet.find_off_folder(folder)
+        off = off_folders.find_off_folder(folder)
         if off is None:
             return False
         # Said before: once the project is on again, all is read again.
@@ -325,10 +325,10 @@ class ImportPlan:
 
     def _is_last_turn_off(self, conversation: str) -> bool:
         """Whether the last turn of it was not to be heard: what it is called then tells of it."""
-        last, quiet = self.checkpoint.previous, self._rules.quiet
-        if last is None or last.conversation != conversation or not quiet.silences:
+        last, off_folders = self.checkpoint.previous, self._rules.off_folders
+        if last is None or last.conversation != conversation or not off_folders.silences:
             return False
-        return quiet.find_off_folder(last.project) is not None or quiet.was_off(
+        return off_folders.find_off_folder(last.project) is not None or off_folders.was_off(
             last.project, last.at or 0
         )
 

@@ -260,8 +260,10 @@ class _RuleSource:
         if exclusion.patterns != self._rules.exclusion.patterns:
             self._rules = replace(self._rules, exclusion=exclusion)
         silences = await self._silences() if callable(self._silences) else self._silences
-        if tuple(silences) != self._rules.quiet.silences:
-            self._rules = replace(self._rules, quiet=OffFolders(silences, self._options.workspace))
+        if tuple(silences) != self._rules.off_folders.silences:
+            self._rules = replace(
+                self._rules, off_folders=OffFolders(silences, self._options.workspace)
+            )
         return self._rules
 
 
@@ -377,7 +379,7 @@ class _TranscriptRun:
         found = await self._store.get([empty.id])
         checkpoint = Checkpoint.from_record(self._transcript, found[0]) if found else empty
         rules = await self._rules.read_rules()
-        if checkpoint.covers(rules.since, rules.exclusion, rules.quiet.off):
+        if checkpoint.covers(rules.since, rules.exclusion, rules.off_folders.off):
             return checkpoint
         return checkpoint.restart()
 

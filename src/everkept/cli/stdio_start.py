@@ -24,7 +24,7 @@ from everkept.settings import (
 )
 from everkept.transports.dispatch import Dispatcher
 
-if TYPE_CHECKING:  # loaded by the program itself, long before
+if TYPE_CHECKING:
     from everkept.first_answers import ServerStart
 
 log = logging.getLogger(__name__)

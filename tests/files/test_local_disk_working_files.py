@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from everkept.core.files import MAX_NAME_BYTES, is_name
 from everkept.errors import Refused
-from everkept.files.disk import (
+from everkept.files.local_disk import (
     build_lock_name,
     build_temporary_name,
     is_temporary,

@@ -5,8 +5,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from everkept.core.care import FIX_COMMAND as FIX_COMMAND
-from everkept.core.care import FREE_SPACE_ADVICE, DoctorFinding
+from everkept.core.care_results import FIX_COMMAND as FIX_COMMAND
+from everkept.core.care_results import FREE_SPACE_ADVICE, DoctorFinding
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, Refused, StorageFull
 from everkept.settings import Settings
@@ -90,13 +90,13 @@ class FixResult(Value):
 
 
 def run_checks(
-    patient: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
+    context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
 ) -> list[DoctorFinding]:
     """All findings. A check that fails is one itself: the others go on."""
     found: list[DoctorFinding] = []
     for name, check in checks:
         try:
-            found += check(patient)
+            found += check(context)
         except StorageFull as error:
             full = DoctorFinding(name, "problem", error.message, FREE_SPACE_ADVICE)
             if (full.severity, full.command) not in {(f.severity, f.command) for f in found}:

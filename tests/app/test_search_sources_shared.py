@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations import Written, assistant, tell
 from everkept.app.app import App
-from everkept.app.search import SharedFindings
+from everkept.app.search_sources import SharedFindings
 from everkept.core.peers import HISTORY_TYPES, MEMORY_TYPES, PeerQuestion
 from everkept.core.sessions import act_as
 from everkept.values import as_dict

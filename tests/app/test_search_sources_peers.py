@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.app.search import map_project_folders
+from everkept.app.search_sources import map_project_folders
 from everkept.core.projects import Project, find_workspace_key
 from everkept.engines.memory.library import MemoryLibrary
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.families.bank.graph.events import MAX_FOLLOWED_CHANGES, read_events_since
+from everkept.families.bank.graph.graph_events import MAX_FOLLOWED_CHANGES, read_events_since
 from graph_mirror import CountedRecords, CountingStore, Mirroring, mirrored, upserted
 
 

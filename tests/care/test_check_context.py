@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.care.findings import get_sqlite_care
+from everkept.care.check_context import get_sqlite_care
 from everkept.errors import Refused
 from everkept.settings import read_settings
 from everkept.values import replace

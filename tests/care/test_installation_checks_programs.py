@@ -7,15 +7,15 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from data_folders import filled
-from everkept.care.findings import CheckContext, DoctorFinding
-from everkept.care.installation import (
+from everkept.care.check_context import CheckContext, DoctorFinding
+from everkept.care.installation_checks import (
     check_clients,
     check_folders,
     check_settings,
     check_versions,
     is_within,
 )
-from everkept.clients.programs import remember_launcher
+from everkept.clients.own_command import remember_launcher
 from everkept.errors import InvalidInput
 from everkept.values import replace
 
@@ -34,19 +34,19 @@ def worst(found: object) -> list[DoctorFinding]:
     return [finding for finding in found if finding.severity != "ok"]
 
 
-def test_the_versions_here_are_fit(patient: CheckContext) -> None:
-    [finding] = check_versions(patient)
+def test_the_versions_here_are_fit(context: CheckContext) -> None:
+    [finding] = check_versions(context)
     assert finding.severity == "ok"
     assert "SQLite" in finding.what
 
 
 def test_a_package_that_is_missing_or_unfit_is_named(
-    patient: CheckContext, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     required = ["click<1", "no-such-package>=2", 'asyncssh>=99; extra == "ssh"', "rich>=13.9"]
     required.append('surrealdb>=99; sys_platform == "none"')
     monkeypatch.setattr(metadata, "requires", lambda _name: required)
-    found = worst(check_versions(patient))
+    found = worst(check_versions(context))
     assert [finding.severity for finding in found] == ["problem", "problem"]
     assert "click" in found[0].what
     assert "no-such-package" in found[1].what
@@ -69,71 +69,71 @@ def test_a_version_is_compared_number_by_number(version: str, limits: str, expec
     assert is_within(version, SpecifierSet(limits)) is expected
 
 
-def test_settings_that_cannot_be_used_are_a_problem(patient: CheckContext) -> None:
-    assert worst(check_settings(patient)) == []
+def test_settings_that_cannot_be_used_are_a_problem(context: CheckContext) -> None:
+    assert worst(check_settings(context)) == []
     wrong = InvalidInput("There is no setting `colour`.", hint="`everkept config` shows them.")
-    [finding] = check_settings(replace(patient, fault=wrong))
+    [finding] = check_settings(replace(context, fault=wrong))
     assert finding.severity == "problem"
     assert finding.what == "There is no setting `colour`."
 
 
-def test_no_client_is_advice(patient: CheckContext) -> None:
-    [finding] = check_clients(patient)
+def test_no_client_is_advice(context: CheckContext) -> None:
+    [finding] = check_clients(context)
     assert finding.severity == "advice"
     assert finding.command == "everkept setup CLIENT"
 
 
-def test_a_client_that_starts_us_is_well(patient: CheckContext, home: Path) -> None:
+def test_a_client_that_starts_us_is_well(context: CheckContext, home: Path) -> None:
     claude_code(home, *US)
-    [finding] = check_clients(patient)
+    [finding] = check_clients(context)
     assert finding.severity == "ok"
     assert "Claude Code" in finding.what
 
 
-def test_a_program_that_is_not_there_is_a_problem(patient: CheckContext, home: Path) -> None:
+def test_a_program_that_is_not_there_is_a_problem(context: CheckContext, home: Path) -> None:
     claude_code(home, str(home / "gone" / "everkept"), "serve")
-    [finding] = worst(check_clients(patient))
+    [finding] = worst(check_clients(context))
     assert finding.severity == "problem"
     assert finding.command == "everkept setup claude-code"
 
 
 def test_a_launcher_that_was_moved_away_is_known_still(
-    patient: CheckContext, home: Path, data: Path
+    context: CheckContext, home: Path, data: Path
 ) -> None:
     launcher = str(home / "gone" / "run")
     claude_code(home, launcher, "serve")
-    [finding] = worst(check_clients(patient))
+    [finding] = worst(check_clients(context))
     assert finding.severity == "advice"
     remember_launcher(data, launcher)
-    [finding] = worst(check_clients(patient))
+    [finding] = worst(check_clients(context))
     assert finding.severity == "problem"
     assert launcher in finding.what
 
 
 def test_a_client_with_another_data_folder_gets_advice(
-    patient: CheckContext, home: Path, data: Path
+    context: CheckContext, home: Path, data: Path
 ) -> None:
     claude_code(home, *US, "--data-dir", str(home / "elsewhere"))
-    [finding] = worst(check_clients(patient))
+    [finding] = worst(check_clients(context))
     assert finding.severity == "advice"
     assert str(home / "elsewhere") in finding.what
     claude_code(home, *US, "--data-dir", str(data))
-    assert worst(check_clients(patient)) == []
+    assert worst(check_clients(context)) == []
 
 
-def test_a_configuration_that_cannot_be_read_is_told(patient: CheckContext, home: Path) -> None:
+def test_a_configuration_that_cannot_be_read_is_told(context: CheckContext, home: Path) -> None:
     (home / ".claude.json").write_text("{ broken", encoding="utf-8")
-    found = worst(check_clients(patient))
+    found = worst(check_clients(context))
     assert any("Claude Code" in finding.what for finding in found)
 
 
 def test_data_in_the_usual_folder_beside_the_one_in_use_is_told(
-    patient: CheckContext, home: Path, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert [*check_folders(patient)] == []
+    assert [*check_folders(context)] == []
     monkeypatch.setattr("everkept.settings.get_default_data_dir", lambda _: home / "usual")
     filled(home / "usual", "other")
-    [finding] = check_folders(patient)
+    [finding] = check_folders(context)
     assert finding.severity == "advice"
     assert str(home / "usual") in finding.what

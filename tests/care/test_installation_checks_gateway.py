@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.care.doctor import diagnose
-from everkept.care.findings import CheckContext, DoctorFinding
-from everkept.care.installation import check_gateway
+from everkept.care.installation_checks import check_gateway
 from everkept.values import replace
 
 SERVER: dict[str, Any] = {"command": "server-that-is-not-there", "passThrough": True}
@@ -22,9 +22,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gated(patient: CheckContext, file: Path) -> CheckContext:
-    chosen = replace(patient.settings, gateway_config=file, toolsets="memories,gateway")
-    return replace(patient, settings=chosen)
+def gated(context: CheckContext, file: Path) -> CheckContext:
+    chosen = replace(context.settings, gateway_config=file, toolsets="memories,gateway")
+    return replace(context, settings=chosen)
 
 
 def written(path: Path, **content: Any) -> Path:
@@ -33,12 +33,12 @@ def written(path: Path, **content: Any) -> Path:
     return path
 
 
-def found(patient: CheckContext) -> list[DoctorFinding]:
-    return [finding for finding in check_gateway(patient) if finding.severity != "ok"]
+def found(context: CheckContext) -> list[DoctorFinding]:
+    return [finding for finding in check_gateway(context) if finding.severity != "ok"]
 
 
-def test_without_a_file_there_is_nothing_to_look_at(patient: CheckContext) -> None:
-    assert [*check_gateway(patient)] == []
+def test_without_a_file_there_is_nothing_to_look_at(context: CheckContext) -> None:
+    assert [*check_gateway(context)] == []
 
 
 def test_a_file_that_can_be_used_is_well(gated: CheckContext, file: Path) -> None:

@@ -1,22 +1,22 @@
 from collections.abc import Iterator
 
-from everkept.care.findings import CheckContext, DoctorFinding, apply_fixes, run_checks
-from everkept.core.care import FREE_SPACE_ADVICE
+from everkept.care.check_context import CheckContext, DoctorFinding, apply_fixes, run_checks
+from everkept.core.care_results import FREE_SPACE_ADVICE
 from everkept.errors import StorageFull, StoreBusy
 
 
-def test_a_check_that_fails_is_a_finding_and_the_others_go_on(patient: CheckContext) -> None:
-    def broken(_patient: CheckContext) -> Iterator[DoctorFinding]:
+def test_a_check_that_fails_is_a_finding_and_the_others_go_on(context: CheckContext) -> None:
+    def broken(_context: CheckContext) -> Iterator[DoctorFinding]:
         yield DoctorFinding("broken", "ok", "so far")
         raise ZeroDivisionError("a bug")
 
-    def busy(_patient: CheckContext) -> Iterator[DoctorFinding]:
+    def busy(_context: CheckContext) -> Iterator[DoctorFinding]:
         raise StoreBusy("It is locked.", hint="Try again.")
 
-    def fine(_patient: CheckContext) -> list[DoctorFinding]:
+    def fine(_context: CheckContext) -> list[DoctorFinding]:
         return [DoctorFinding("fine", "ok", "all is well")]
 
-    found = run_checks(patient, [("broken", broken), ("busy", busy), ("fine", fine)])
+    found = run_checks(context, [("broken", broken), ("busy", busy), ("fine", fine)])
     assert [(finding.check, finding.severity) for finding in found] == [
         ("broken", "ok"),
         ("broken", "problem"),
@@ -43,13 +43,13 @@ def test_what_cannot_be_mended_keeps_nothing_else_from_it() -> None:
     assert done[1].did == "mended it"
 
 
-def test_a_full_disk_is_said_once(patient: CheckContext) -> None:
+def test_a_full_disk_is_said_once(context: CheckContext) -> None:
     def full(_: CheckContext) -> list[DoctorFinding]:
         raise StorageFull("There is no room.")
 
     scarce = DoctorFinding("place", "advice", "little room", FREE_SPACE_ADVICE)
     told = DoctorFinding("place", "problem", "no room", FREE_SPACE_ADVICE)
     checks = [("one", full), ("two", full)]
-    assert [f.check for f in run_checks(patient, checks)] == ["one"]
-    assert run_checks(patient, [("place", lambda _: [told]), *checks]) == [told]
-    assert len(run_checks(patient, [("place", lambda _: [scarce]), *checks])) == 2
+    assert [f.check for f in run_checks(context, checks)] == ["one"]
+    assert run_checks(context, [("place", lambda _: [told]), *checks]) == [told]
+    assert len(run_checks(context, [("place", lambda _: [scarce]), *checks])) == 2

@@ -13,8 +13,8 @@ from everkept.settings import (
     find_remote_bank,
     read_settings,
 )
+from everkept.settings.setting_values import hide_secrets
 from everkept.settings.sources import REMOTE_FLAGS
-from everkept.settings.values import hide_secrets
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from everkept.errors import ReadOnly, Refused
-from everkept.files import disk
+from everkept.files import local_disk
 from everkept.files.local import LocalFiles
 
 
 def test_folders_are_made_with_those_above(tmp_path: Path) -> None:
-    disk.make_folders(str(tmp_path / "a" / "b" / "c"))
-    disk.make_folders(str(tmp_path / "a" / "b" / "c"))
+    local_disk.make_folders(str(tmp_path / "a" / "b" / "c"))
+    local_disk.make_folders(str(tmp_path / "a" / "b" / "c"))
     assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
@@ -25,7 +25,7 @@ def test_a_folder_that_the_system_does_not_allow_is_refused_by_name(
     monkeypatch.setattr(os, "mkdir", nowhere)  # as Linux answers for a folder in /proc
     for path in (str(tmp_path / "x"), tmp_path.anchor):
         with pytest.raises(Refused) as caught:
-            disk.make_folders(path)
+            local_disk.make_folders(path)
         assert f'"{path}" cannot be made' in str(caught.value)
 
 

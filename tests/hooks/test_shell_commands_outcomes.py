@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.text import find_forbidden
-from everkept.hooks.commands import (
+from everkept.hooks.events import HookEvent
+from everkept.hooks.shell_commands import (
     MAX_ERROR_LINES,
     MAX_LINE_CHARACTERS,
     compute_signatures,
     extract_error_lines,
     find_outcome,
 )
-from everkept.hooks.events import HookEvent
 
 
 def ran(response: Any, **more: Any) -> HookEvent:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.programs import (
+from everkept.clients.own_command import (
     build_own_command,
     find_arguments,
     find_option,

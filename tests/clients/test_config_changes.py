@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.clients import jsonc
-from everkept.clients.changes import ConfigChange, apply_changes, plan_removal, plan_setup
+from everkept.clients.config_changes import ConfigChange, apply_changes, plan_removal, plan_setup
 from everkept.clients.config_files import CLIENTS, ClientEnvironment, ConfigFileContent, get_client
 from everkept.clients.entries import HooksConfigPart, ServerConfigPart
 from everkept.errors import Conflict, EverkeptError, Refused

@@ -14,11 +14,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from everkept import __version__
-from everkept.care.findings import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
+from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.clients.config_files import ClientEnvironment
 from everkept.clients.entries import ClientInstallation, survey_clients
-from everkept.clients.programs import read_launchers
-from everkept.core.care import FREE_SPACE_ADVICE, Severity, UnfinishedRestore
+from everkept.clients.own_command import read_launchers
+from everkept.core.care_results import FREE_SPACE_ADVICE, Severity, UnfinishedRestore
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
 from everkept.settings import (
@@ -57,11 +57,11 @@ _MOUNTS_FILE = Path("/proc/mounts")
 _DRIVE_REMOTE = 4  # as Windows has it
 
 
-def check_data_folder(patient: CheckContext) -> Iterator[DoctorFinding]:
-    folder = patient.folder
-    care = patient.care
+def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
+    folder = context.folder
+    care = context.care
     if care is None:
-        engine = patient.settings.engine
+        engine = context.settings.engine
         kept = "in memory" if engine == "sqlite" else f"by {get_title(engine)}"
         yield DoctorFinding(
             DATA_FOLDER_CHECK, "ok", f"What is remembered is kept {kept}, and in no file here."
@@ -205,7 +205,7 @@ VERSIONS_CHECK, SETTINGS_CHECK, CLIENTS_CHECK, FOLDERS_CHECK = (
 MIN_PYTHON = (3, 11)
 
 
-def check_versions(patient: CheckContext) -> Iterator[DoctorFinding]:
+def check_versions(context: CheckContext) -> Iterator[DoctorFinding]:
     python = ".".join(map(str, sys.version_info[:3]))
     wrong = [*_check_packages(), *_check_sqlite()]
     if sys.version_info[:2] < MIN_PYTHON:
@@ -261,22 +261,22 @@ def is_within(version: str, limits: SpecifierSet) -> bool:
     return Version(version).base_version in limits
 
 
-def check_settings(patient: CheckContext) -> Iterator[DoctorFinding]:
-    if patient.fault is not None:
-        hint = patient.fault.hint or "everkept config"
-        yield DoctorFinding(SETTINGS_CHECK, "problem", patient.fault.message, hint)
-    elif patient.settings.config is not None:
-        yield DoctorFinding(SETTINGS_CHECK, "ok", f"They are read from {patient.settings.config}.")
+def check_settings(context: CheckContext) -> Iterator[DoctorFinding]:
+    if context.fault is not None:
+        hint = context.fault.hint or "everkept config"
+        yield DoctorFinding(SETTINGS_CHECK, "problem", context.fault.message, hint)
+    elif context.settings.config is not None:
+        yield DoctorFinding(SETTINGS_CHECK, "ok", f"They are read from {context.settings.config}.")
     else:
         yield DoctorFinding(SETTINGS_CHECK, "ok", "There is no config file; none is needed.")
-    for sentence in list_warnings(patient.settings):
+    for sentence in list_warnings(context.settings):
         yield DoctorFinding(SETTINGS_CHECK, "advice", sentence)
 
 
-def check_clients(patient: CheckContext) -> Iterator[DoctorFinding]:
-    found = _survey_clients(patient)
+def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:
+    found = _survey_clients(context)
     told = [each for each in found if each.is_set_up]
-    wrong = [finding for each in found for finding in _check_client(patient, each)]
+    wrong = [finding for each in found for finding in _check_client(context, each)]
     for each in told:
         if not any(each.title in finding.what for finding in wrong):
             scope = "" if each.scope == "user" else f" ({each.scope})"
@@ -288,7 +288,7 @@ def check_clients(patient: CheckContext) -> Iterator[DoctorFinding]:
     yield from wrong
 
 
-def _check_client(patient: CheckContext, each: ClientInstallation) -> Iterator[DoctorFinding]:
+def _check_client(context: CheckContext, each: ClientInstallation) -> Iterator[DoctorFinding]:
     command = f"everkept setup {each.client}"
     if each.problem:
         yield DoctorFinding(
@@ -304,25 +304,25 @@ def _check_client(patient: CheckContext, each: ClientInstallation) -> Iterator[D
         events = ", ".join(each.missing_events)
         what = f"{each.title} has no hook for {events} ({each.file})."
         yield DoctorFinding(CLIENTS_CHECK, "advice", what, command)
-    if each.data_dir is not None and not _is_same_folder(each.data_dir, patient.folder):
+    if each.data_dir is not None and not _is_same_folder(each.data_dir, context.folder):
         what = (
             f"{each.title} keeps its memories in {each.data_dir}; this command looks at "
-            f"{patient.folder}."
+            f"{context.folder}."
         )
         yield DoctorFinding(
             CLIENTS_CHECK, "advice", what, f"everkept doctor --data-dir {each.data_dir}"
         )
 
 
-def check_folders(patient: CheckContext) -> Iterator[DoctorFinding]:
+def check_folders(context: CheckContext) -> Iterator[DoctorFinding]:
     """Data that another way of starting would use."""
-    if not patient.is_on_disk:
+    if not context.is_on_disk:
         return
     others = read_settings({"config": "none"}, {})
     usual = others.data_dir
-    if not _is_same_folder(str(usual), patient.folder) and get_sqlite_care(others).has_data():
+    if not _is_same_folder(str(usual), context.folder) and get_sqlite_care(others).has_data():
         what = f"There is data in {usual} too, the folder of who names none."
-        command = f"name one folder everywhere: data_dir in the config file (now {patient.folder})"
+        command = f"name one folder everywhere: data_dir in the config file (now {context.folder})"
         yield DoctorFinding(FOLDERS_CHECK, "advice", what, command)
 
 
@@ -330,9 +330,9 @@ def _is_same_folder(named: str, folder: Path) -> bool:
     return Path(named).expanduser().absolute().resolve() == folder.resolve()
 
 
-def _survey_clients(patient: CheckContext) -> list[ClientInstallation]:
-    project = (patient.settings.path or Path.cwd()).absolute()
-    launchers = read_launchers(patient.folder) | {patient.settings.launcher or ""}
+def _survey_clients(context: CheckContext) -> list[ClientInstallation]:
+    project = (context.settings.path or Path.cwd()).absolute()
+    launchers = read_launchers(context.folder) | {context.settings.launcher or ""}
     places = ClientEnvironment(
         read_client_environment(), Path.home(), sys.platform, project, launchers - {""}
     )
@@ -345,9 +345,9 @@ OTHERS_READ_MODE = 0o044
 EVERYONE_WRITE_MODE = 0o002
 
 
-def check_gateway(patient: CheckContext) -> Iterator[DoctorFinding]:
+def check_gateway(context: CheckContext) -> Iterator[DoctorFinding]:
     """No server is started."""
-    path = patient.settings.gateway_config
+    path = context.settings.gateway_config
     if path is None:
         return
     from everkept.app.gateway_file import load, read_state
@@ -355,35 +355,35 @@ def check_gateway(patient: CheckContext) -> Iterator[DoctorFinding]:
     loaded = None
     try:
         loaded = load(path)
-        _refuse_own_names(patient, path, loaded)
+        _refuse_own_names(context, path, loaded)
     except InvalidInput as error:
         yield DoctorFinding(
             GATEWAY_FILE_CHECK, "problem", error.message, error.hint or GATEWAY_COMMAND
         )
     else:
-        yield _describe_gateway(patient, path, loaded)
+        yield _describe_gateway(context, path, loaded)
     # On Windows a file of the user's has an access list of its own.
     if os.name != "nt" and read_state(path) is not None:
         yield from _check_writable_by_others(path)
         yield from _check_readable_by_others(path, loaded)
 
 
-def _refuse_own_names(patient: CheckContext, path: Path, loaded: "LoadedGateway") -> None:
+def _refuse_own_names(context: CheckContext, path: Path, loaded: "LoadedGateway") -> None:
     from everkept.app.gateway_file import list_own_names, refuse_clashes
 
-    refuse_clashes(path, loaded.config, list_own_names(patient.settings))
+    refuse_clashes(path, loaded.config, list_own_names(context.settings))
 
 
-def _describe_gateway(patient: CheckContext, path: Path, loaded: "LoadedGateway") -> DoctorFinding:
+def _describe_gateway(context: CheckContext, path: Path, loaded: "LoadedGateway") -> DoctorFinding:
     config = loaded.config
     what = f"{path}: {format_count(len(config.upstreams), 'server')}, "
     what += f"{format_count(len(config.tools), 'tool')} of its own."
-    if GATEWAY not in choose_toolsets(patient.settings):
+    if GATEWAY not in choose_toolsets(context.settings):
         return DoctorFinding(
             GATEWAY_FILE_CHECK,
             "advice",
             f"{what} They are not offered: the setting `toolsets` does not name `{GATEWAY}`.",
-            f"add {GATEWAY} to toolsets (now {patient.settings.toolsets})",
+            f"add {GATEWAY} to toolsets (now {context.settings.toolsets})",
         )
     if loaded.warnings:
         more = len(loaded.warnings) - 1

@@ -6,8 +6,8 @@ import pytest
 
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
+from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.core.ports import Library
-from everkept.core.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import Account, Session, ToolCall, act_as
 from everkept.core.times import read_clock

@@ -6,10 +6,10 @@ import pytest
 
 from assistant import Assistant, Time
 from bank_search import Searched, searched_in
-from everkept.app.search import NAME_SCORE, BankFinder, GraphFinder, MemoryFinder
+from everkept.accounts.project_rule import ProjectRule
+from everkept.app.search_sources import NAME_SCORE, BankFinder, GraphFinder, MemoryFinder
 from everkept.core.answers import Finder, SearchFinding, SearchType
 from everkept.core.ports import Library
-from everkept.core.project_rule import ProjectRule
 from everkept.core.sessions import Session, ToolCall
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from everkept.files.disk import get_machine_id, is_running
+from everkept.files.local_disk import get_machine_id, is_running
 
 
 def test_a_process_runs_until_it_ends() -> None:
@@ -18,6 +18,6 @@ def test_a_number_that_no_process_can_have_is_no_error() -> None:
 
 
 def test_a_machine_is_the_same_for_all_its_processes() -> None:
-    code = "from everkept.files.disk import get_machine_id; print(get_machine_id(), end='')"
+    code = "from everkept.files.local_disk import get_machine_id; print(get_machine_id(), end='')"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == get_machine_id()

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from everkept.core.runtime import run_without_loop
-from everkept.files.disk import run_in_thread
+from everkept.files.local_disk import run_in_thread
 
 
 async def test_a_thread_that_was_begun_has_ended_when_its_caller_is_cancelled() -> None:

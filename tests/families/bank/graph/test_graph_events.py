@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.bank.graph.events import (
+from everkept.families.bank.graph.graph_events import (
     MARKER_LINE,
     MarkerMismatch,
     encode_events,

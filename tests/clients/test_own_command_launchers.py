@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.programs import LAUNCHERS_FILE, read_launchers, remember_launcher
+from everkept.clients.own_command import LAUNCHERS_FILE, read_launchers, remember_launcher
 
 
 def test_launchers_are_known_once_they_were_remembered(tmp_path: Path) -> None:

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.commands import condense_command, find_purpose, is_trivial
+from everkept.hooks.shell_commands import condense_command, find_purpose, is_trivial
 from server_processes import HANG
 
 HOSTILE = f"""
 from everkept.core.secrets import mask_text
 from everkept.hooks.unhandled import end_after
-from everkept.hooks.commands import condense_command, is_trivial, find_purpose
-from everkept.hooks.commands import clean_output, compute_signatures
-from everkept.hooks.commands import extract_error_lines, find_outcome
+from everkept.hooks.shell_commands import condense_command, is_trivial, find_purpose
+from everkept.hooks.shell_commands import clean_output, compute_signatures
+from everkept.hooks.shell_commands import extract_error_lines, find_outcome
 from everkept.hooks.events import HookEvent
 end_after({HANG})
 commands = [
