@@ -1,6 +1,7 @@
 """What every test may use."""
 
 import asyncio
+import difflib
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Collection
@@ -19,6 +20,7 @@ settings.register_profile("thorough", deadline=None, max_examples=100)
 settings.load_profile("quick")
 
 ROOT = Path(__file__).parent.parent
+MAX_DIFFERENCE = 80  # lines that a failure shows
 RECORDS = ROOT / "tests" / "golden" / "records"
 
 
@@ -76,9 +78,20 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         recorded = json.loads(path.read_text(encoding="utf-8"))
         if ignored:
             value, recorded = ([x for x in side if x not in ignored] for side in (value, recorded))
-        assert json.loads(json.dumps(value)) == recorded
+        found = json.loads(json.dumps(value))
+        if found != recorded:
+            pytest.fail(_describe_difference(path, recorded, found), pytrace=False)
 
     return compare
+
+
+def _describe_difference(path: Path, recorded: Any, found: Any) -> str:
+    sides = [
+        json.dumps(side, indent=1, ensure_ascii=False).splitlines() for side in (recorded, found)
+    ]
+    lines = [*difflib.unified_diff(*sides, "recorded", "now", lineterm="", n=1)]
+    advice = "./test tests/golden --renew-golden, then read git diff tests/golden."
+    return "\n".join([*lines[:MAX_DIFFERENCE], "", f"{path.name} differs. To accept it: {advice}"])
 
 
 @pytest.fixture

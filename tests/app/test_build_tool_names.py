@@ -17,6 +17,6 @@ def test_every_tool_is_known_by_its_family(tmp_path: Path, dialect: Dialect) -> 
         tools = build_parts(settings, None, None, read_clock).tools
         names = {name for tool in tools for name in (tool.name, *tool.aliases)}
         known = {name for name, of in TOOL_FAMILIES.items() if of == family}
-        assert names <= known, family
+        assert names <= known, f"add the tools of {family} to app/build.py"
         if dialect == "everkept":
             assert names == known, family

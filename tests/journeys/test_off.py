@@ -165,7 +165,7 @@ async def test_every_tool_of_these_families_is_asked(scene: Scene) -> None:
         if tool.name in bank or tool.effect is Effect.SESSION_ONLY:
             continue
         expected = QUESTIONS if tool.effect is Effect.READS else {*CHANGES, *WHOLE_PROJECTS}
-        assert tool.name in expected
+        assert tool.name in expected, "add a call of it to QUESTIONS or CHANGES"
 
 
 @pytest.mark.parametrize("tool", QUESTIONS)

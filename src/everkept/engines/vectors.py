@@ -29,8 +29,8 @@ Fetch = Callable[[Keys], tuple[Keys, Floats]]
 class VectorIndex:
     """Keys with their vectors: exact while there are few, then one bit a dimension.
 
-    Beyond MAX_EXACT_VECTORS a vector takes a bit for each of its dimensions and 8 bytes for its key;
-    the best few hundred of a scan over these codes are rescored with the floats that `fetch` reads.
+    Beyond MAX_EXACT_VECTORS a vector takes a bit for each dimension and 8 bytes for its key;
+    the best few hundred of a scan over these are rescored with the floats that `fetch` reads.
     """
 
     def __init__(self, dimensions: int, *, exact: bool = True) -> None:

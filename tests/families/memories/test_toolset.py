@@ -32,7 +32,7 @@ NAMES = [
     "promote_memory",
     "tag_memory",
 ]
-LARGEST = 7_700  # characters of JSON that the ten tools take in every client's context
+LARGEST = 7_700  # characters of JSON that the tools take in every client's context
 BOTH = ["project_context", "relevant_procedures"]  # sections of the project, and of the user too
 ENTITIES = [{"name": "API", "type": "component", "relationship": "about"}]
 
@@ -72,7 +72,10 @@ def test_the_tools_take_little_room(offered: Assistant) -> None:
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
         for tool in offered.tools
     ]
-    assert len(json.dumps(listed, separators=(",", ":"))) < LARGEST
+    size = len(json.dumps(listed, separators=(",", ":")))
+    assert size < LARGEST, (
+        f"{size} characters: shorten descriptions, or raise LARGEST for a new tool"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
