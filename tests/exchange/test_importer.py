@@ -205,10 +205,10 @@ async def test_turns_that_were_forgotten_do_not_come_back(
     shop: Library, other: Library, tmp_path: Path
 ) -> None:
     history = await shop.open_history_store()
-    grave = Record("grave_1", "turn", LATER, LATER, type="forgotten", parent="conv_1")
+    tombstone = Record("grave_1", "turn", LATER, LATER, type="forgotten", parent="conv_1")
     await export_library(shop, tmp_path / "whole", unheard)
     await history.purge([record_ref("turn_1")])
-    await history.commit(batch(grave, Delete(grave.ref), at=LATER, derived=True))
+    await history.commit(batch(tombstone, Delete(tombstone.ref), at=LATER, derived=True))
     await moved(shop, other, tmp_path / "one")
     again = await import_export(other, tmp_path / "whole", clock, unheard)
     assert again.forgotten == 1

@@ -120,7 +120,9 @@ def test_other_projects_count_only_where_that_is_asked_and_this_one_has_nothing(
 
 def test_other_projects_do_not_count_where_a_memory_was_found(past: Past) -> None:
     past.remember("The akismet filter of comments is off in tests")
-    shelves = [find.shelf for find in found(past, "akismet filter comments", everywhere=True).finds]
+    shelves = [
+        find.source for find in found(past, "akismet filter comments", everywhere=True).finds
+    ]
     assert shelves == ["project"]
 
 
@@ -149,10 +151,10 @@ def test_what_is_off_takes_no_place_among_the_best(past: Past) -> None:
 def test_a_folder_that_is_off_has_no_past(past: Past) -> None:
     past.remember("The ledger is sharded")  # makes the project
     question = "stripe webhook twice charge"
-    assert any(find.shelf == "history" for find in found(past, question).finds)
+    assert any(find.source == "history" for find in found(past, question).finds)
     run_without_loop(past.library.set_off("shop-api", off=True))
     looked = found(past, question)
-    assert all(find.shelf != "history" for find in looked.finds)
+    assert all(find.source != "history" for find in looked.finds)
 
 
 def test_memories_of_the_project_and_the_user_are_found(past: Past) -> None:
@@ -160,7 +162,7 @@ def test_memories_of_the_project_and_the_user_are_found(past: Past) -> None:
         "Feature flags live in LaunchDarkly; the key is read from the environment."
     ]
     best = found(past, "conventional commits pull requests").finds[0]
-    assert (best.shelf, best.record.text) == (
+    assert (best.source, best.record.text) == (
         "user",
         "Prefers small pull requests and conventional commits.",
     )

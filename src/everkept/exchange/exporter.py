@@ -338,10 +338,12 @@ async def _read_pages(store: RecordStore) -> AsyncIterator[list[Record]]:
         yield page
         seen = page[-1].id
     # What was forgotten of a conversation must not come back, wherever it is taken in.
-    graves = await store.scan(RecordFilter(kinds=(TURN,), types=(TOMBSTONE,), deleted=True))
-    for start in range(0, len(graves), PAGE_RECORDS):
+    tombstones = await store.scan(RecordFilter(kinds=(TURN,), types=(TOMBSTONE,), deleted=True))
+    for start in range(0, len(tombstones), PAGE_RECORDS):
         # When that was is another moment in each place.
-        yield [replace(g, deleted_at=g.created_at) for g in graves[start : start + PAGE_RECORDS]]
+        yield [
+            replace(g, deleted_at=g.created_at) for g in tombstones[start : start + PAGE_RECORDS]
+        ]
 
 
 def _format_project(project: Project, folders: Sequence[str]) -> str:

@@ -411,11 +411,11 @@ class _StoreImport:
         turns = [record for record in records if record.kind == TURN]
         if not turns:
             return set()
-        graves = {build_tombstone_id(turn.id): turn.id for turn in turns}
-        buried = await self._store.get(list(graves), include_deleted=True)
+        tombstones = {build_tombstone_id(turn.id): turn.id for turn in turns}
+        buried = await self._store.get(list(tombstones), include_deleted=True)
         heads = await self._store.get(list({turn.parent for turn in turns if turn.parent}))
         left_out = {head.id for head in heads if head.facets.get("left_out")}
-        return {graves[grave.id] for grave in buried} | {
+        return {tombstones[tombstone.id] for tombstone in buried} | {
             turn.id for turn in turns if turn.parent in left_out
         }
 

@@ -81,7 +81,7 @@ class PromptEvidence(NamedTuple):
     """
 
     record: Record
-    shelf: EvidenceSource
+    source: EvidenceSource
     share: float
     likeness: float
     shared: int  # words
@@ -114,7 +114,7 @@ class EvidenceJudge:
         return self._session not in (record.session, facets.get("part_of"))
 
     def weigh(
-        self, record: Record, answer: Record | None, title: str, shelf: EvidenceSource
+        self, record: Record, answer: Record | None, title: str, source: EvidenceSource
     ) -> PromptEvidence | None:
         """What the record is worth, or the answer to it where it is a question.
 
@@ -139,7 +139,7 @@ class EvidenceJudge:
             self.said |= said
         return PromptEvidence(
             shown,
-            shelf,
+            source,
             max(
                 self.rarity.compute_share(words, said)
                 for words in (self.asked.words, self.asked.around)
@@ -400,24 +400,24 @@ async def search_evidence(
     room: "ReadOnlyLibrary", event: "HookEvent", settings: "Settings", asked: EvidenceQuery
 ) -> EvidenceResult:
     """What this project's conversations and the memories that this session may see have of it."""
-    shelves = await _open_sources(room, event, settings)
+    sources = await _open_sources(room, event, settings)
     words = asked.all_words
-    shares = {shelf: await _read_word_shares(store, words) for shelf, store in shelves.items()}
+    shares = {source: await _read_word_shares(store, words) for source, store in sources.items()}
     rarity = WordRarity(
         {word: max((share[word] for share in shares.values()), default=0.0) for word in words}
     )
     judging = EvidenceJudge(event.session, asked, rarity)
     finds: list[PromptEvidence] = []
-    for shelf, store in shelves.items():
-        query = await _build_query(store, shares[shelf])
-        if shelf == "history":
+    for source, store in sources.items():
+        query = await _build_query(store, shares[source])
+        if source == "history":
             scopes = ProjectFolders.from_folder(event.folder).select_scopes(
                 await store.list_scopes(TURN)
             )
             finds += await _search_conversations(store, query, scopes, judging, is_alone=not finds)
         else:
             where = RecordFilter(kinds=(MEMORY,), visible_to=event.session)
-            finds += await _search_store(store, shelf, query, where, judging)
+            finds += await _search_store(store, source, query, where, judging)
     known = {word for find in finds if not find.is_elsewhere for word in find.words}
     return EvidenceResult(
         remove_duplicates(sorted(finds, key=_compute_sort_key)),
@@ -434,16 +434,16 @@ async def _open_sources(
     room: "ReadOnlyLibrary", event: "HookEvent", settings: "Settings"
 ) -> "dict[EvidenceSource, RecordStore]":
     """Memories first: what they say, no conversation has to."""
-    shelves: dict[EvidenceSource, RecordStore] = {}
+    sources: dict[EvidenceSource, RecordStore] = {}
     project = await find_project(event.folder, settings, room)
     if project is not None:
         with suppress(ProjectArchived):
-            _, shelves["project"] = await room.open(project.name)
+            _, sources["project"] = await room.open(project.name)
     if (user := await room.open_user_store()) is not None:
-        shelves["user"] = user
+        sources["user"] = user
     if (history := await open_history(room)) is not None:
-        shelves["history"] = history
-    return shelves
+        sources["history"] = history
+    return sources
 
 
 async def _read_word_shares(
@@ -515,7 +515,7 @@ async def _search_conversations(
 
 async def _search_store(
     store: "RecordStore",
-    shelf: EvidenceSource,
+    source: EvidenceSource,
     query: WordQuery | None,
     where: RecordFilter,
     judging: EvidenceJudge,
@@ -529,7 +529,7 @@ async def _search_store(
     titles = await _read_titles(store, others)
     found: dict[str, PromptEvidence] = {}
     for record in others:
-        find = judging.weigh(record, answers.get(record.id), titles.get(record.id, ""), shelf)
+        find = judging.weigh(record, answers.get(record.id), titles.get(record.id, ""), source)
         known = found.get(find.record.id) if find else None
         if find and (known is None or known.likeness < find.likeness):
             found[find.record.id] = find

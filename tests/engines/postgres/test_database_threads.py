@@ -10,55 +10,55 @@ PATIENCE = 30  # seconds
 
 
 def test_so_many_work_at_once_and_no_more() -> None:
-    crew = ThreadPool("test", 3)
+    threads = ThreadPool("test", 3)
     together = threading.Barrier(4)
 
     def work() -> str:
         together.wait(PATIENCE)
         return threading.current_thread().name
 
-    first = [crew.submit(work) for _ in range(3)]
-    waiting = crew.submit(lambda: threading.current_thread().name)
+    first = [threads.submit(work) for _ in range(3)]
+    waiting = threads.submit(lambda: threading.current_thread().name)
     together.wait(PATIENCE)
     names = {each.result(PATIENCE) for each in first}
     assert len(names) == 3
     assert waiting.result(PATIENCE) in names
-    crew.shut_down()
+    threads.shut_down()
 
 
 def test_an_idle_thread_is_used_before_a_new_one_is_begun() -> None:
-    crew = ThreadPool("test", 3)
+    threads = ThreadPool("test", 3)
     names = {
-        crew.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(2)
+        threads.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(2)
     }
     assert len(names) <= 2
-    crew.shut_down()
+    threads.shut_down()
 
 
 def test_what_nobody_has_taken_up_can_be_cancelled() -> None:
-    crew, go, done = ThreadPool("test", 1), threading.Event(), list[str]()
-    busy = crew.submit(lambda: go.wait(PATIENCE))
-    waiting = crew.submit(lambda: done.append("never"))
+    threads, go, done = ThreadPool("test", 1), threading.Event(), list[str]()
+    busy = threads.submit(lambda: go.wait(PATIENCE))
+    waiting = threads.submit(lambda: done.append("never"))
     assert waiting.cancel()
     go.set()
     assert busy.result(PATIENCE)
-    assert crew.submit(lambda: done).result(PATIENCE) == []
-    crew.shut_down()
+    assert threads.submit(lambda: done).result(PATIENCE) == []
+    threads.shut_down()
 
 
 def test_what_was_raised_reaches_whoever_waits_and_the_thread_goes_on() -> None:
-    crew = ThreadPool("test", 1)
+    threads = ThreadPool("test", 1)
     with pytest.raises(ZeroDivisionError):
-        crew.submit(lambda: 1 // 0).result(PATIENCE)
-    assert crew.submit(lambda: 2).result(PATIENCE) == 2
-    crew.shut_down()
+        threads.submit(lambda: 1 // 0).result(PATIENCE)
+    assert threads.submit(lambda: 2).result(PATIENCE) == 2
+    threads.shut_down()
 
 
 def test_a_crew_that_was_dismissed_can_work_again_and_its_threads_have_ended() -> None:
-    crew = ThreadPool("test", 2)
-    thread = crew.submit(threading.current_thread).result(PATIENCE)
-    crew.shut_down()
+    threads = ThreadPool("test", 2)
+    thread = threads.submit(threading.current_thread).result(PATIENCE)
+    threads.shut_down()
     thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert crew.submit(lambda: 1).result(PATIENCE) == 1
-    crew.shut_down()
+    assert threads.submit(lambda: 1).result(PATIENCE) == 1
+    threads.shut_down()

@@ -33,7 +33,7 @@ class MemoryLibrary(TableLibrary):
         """`condition` is another one where it stands for an engine that holds nothing yet."""
         self._clock = clock
         self._condition = condition
-        self._shelves: dict[str, _ProjectEntry] = {}
+        self._entries: dict[str, _ProjectEntry] = {}
         self._workspaces: dict[str, str] = {}
         self._switching: dict[str, OffHistory] = {}  # by the id of a project
         self._notes: dict[str, str] = {}
@@ -44,57 +44,57 @@ class MemoryLibrary(TableLibrary):
         self._usage: list[ToolUsage] = []
 
     async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
-        found = (self._shelves[name].project for name in sorted(self._shelves))
+        found = (self._entries[name].project for name in sorted(self._entries))
         return [project for project in found if question.status in (None, project.status)]
 
     async def _get_project(self, question: catalog.GetProject) -> Project:
         return self._require_entry(question.name).project
 
     async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        shelf = self._require_entry(name)
-        if shelf.project.status == "archived":
+        entry = self._require_entry(name)
+        if entry.project.status == "archived":
             raise ProjectArchived(name)
-        return shelf.project, shelf.store
+        return entry.project, entry.store
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
         name = validate_project_name(change.name)
-        if name in self._shelves:
+        if name in self._entries:
             raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
-        if any(shelf.project.id == change.project_id for shelf in self._shelves.values()):
+        if any(entry.project.id == change.project_id for entry in self._entries.values()):
             message = f"There is a project {change.project_id} already."
             raise Conflict(message, kind="project", name=name)
         moment = change.at or self._clock()
         own_id = change.project_id or str(uuid4())
         project = Project(own_id, name, change.description, "active", moment, moment)
-        self._shelves[name] = _ProjectEntry(project, MemoryStore(self._clock))
+        self._entries[name] = _ProjectEntry(project, MemoryStore(self._clock))
         return project
 
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
-        shelf = self._require_entry(change.name)
-        if shelf.project.status == change.status:
+        entry = self._require_entry(change.name)
+        if entry.project.status == change.status:
             state = "already archived" if change.status == "archived" else "not archived"
             raise Conflict(f'Project "{change.name}" is {state}.', project=change.name)
-        shelf.project = replace(shelf.project, status=change.status, updated_at=self._clock())
-        return shelf.project
+        entry.project = replace(entry.project, status=change.status, updated_at=self._clock())
+        return entry.project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
         project = self._require_entry(change.name).project
         if switching := self._switching.get(project.id):
             folders = self._list_folders(project.id)
             self._switching[project.id] = switching.with_deletion(folders, self._clock())
-        del self._shelves[change.name]
+        del self._entries[change.name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 
     async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
-        shelf, at = self._require_entry(change.name), change.at or self._clock()
-        if shelf.project.is_off != change.off:
-            known = self._get_off_history(shelf.project.id)
-            switched = self._switching[shelf.project.id] = known.with_switch(off=change.off, at=at)
-            shelf.project = replace(shelf.project, off_since=switched.off_since)
-        return shelf.project
+        entry, at = self._require_entry(change.name), change.at or self._clock()
+        if entry.project.is_off != change.off:
+            known = self._get_off_history(entry.project.id)
+            switched = self._switching[entry.project.id] = known.with_switch(off=change.off, at=at)
+            entry.project = replace(entry.project, off_since=switched.off_since)
+        return entry.project
 
     async def _list_off_periods(self, _: catalog.ListOffPeriods) -> list[OffPeriod]:
-        live = {shelf.project.id for shelf in self._shelves.values()}
+        live = {entry.project.id for entry in self._entries.values()}
         return [
             silence
             for project_id, switching in sorted(self._switching.items())
@@ -115,10 +115,10 @@ class MemoryLibrary(TableLibrary):
         self, question: catalog.FindWorkspaceProject
     ) -> Project | None:
         wanted = self._workspaces.get(question.path)
-        return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
+        return next((s.project for s in self._entries.values() if s.project.id == wanted), None)
 
     async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
-        if all(shelf.project.id != change.project.id for shelf in self._shelves.values()):
+        if all(entry.project.id != change.project.id for entry in self._entries.values()):
             raise NotFound("project", change.project.name, hint="It was deleted meanwhile.")
         self._workspaces.setdefault(change.path, change.project.id)
         return await self.find_workspace_project(change.path) or change.project
@@ -184,9 +184,9 @@ class MemoryLibrary(TableLibrary):
 
     async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
         catalog_data = change.catalog_data
-        stores = {shelf.project.id: shelf.store for shelf in self._shelves.values()}
+        stores = {entry.project.id: entry.store for entry in self._entries.values()}
         self._switching = dict(catalog_data.switching)
-        self._shelves = {
+        self._entries = {
             project.name: _ProjectEntry(
                 replace(project, off_since=self._get_off_history(project.id).off_since),
                 stores.get(project.id) or MemoryStore(self._clock),
@@ -214,10 +214,10 @@ class MemoryLibrary(TableLibrary):
         return sorted(path for path, owner in self._workspaces.items() if owner == project_id)
 
     def _require_entry(self, name: str) -> _ProjectEntry:
-        shelf = self._shelves.get(name)
-        if shelf is None:
+        entry = self._entries.get(name)
+        if entry is None:
             raise NotFound("project", name, hint="list_projects shows what exists.")
-        return shelf
+        return entry
 
     answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,

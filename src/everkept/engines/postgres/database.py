@@ -484,12 +484,12 @@ class Database:
                 each.give_up(self._build_closed_error())
         self._teller.drop()
         await asyncio.wrap_future(self._stopping.submit(self._pool.discard))
-        for crew in (self._reading, self._writing, self._keeping, self._stopping):
-            crew.shut_down()
+        for threads in (self._reading, self._writing, self._keeping, self._stopping):
+            threads.shut_down()
 
     async def _run(self, work: Work[T], call: DatabaseCall) -> T:
-        crew = self._writing if call.alters else self._reading
-        return await self._wait_for(call, crew.submit(lambda: self._pool.run(call, work)))
+        threads = self._writing if call.alters else self._reading
+        return await self._wait_for(call, threads.submit(lambda: self._pool.run(call, work)))
 
     async def _wait_for(self, call: DatabaseCall, future: "Future[T]") -> T:
         loop = asyncio.get_running_loop()

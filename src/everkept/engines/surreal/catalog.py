@@ -141,10 +141,10 @@ class CatalogDatabase:
             await self.connection.run(self.database, _build_definitions())
 
 
-async def alter_undisturbed(desk: CatalogDatabase, text: str, values: Values) -> None:
+async def alter_undisturbed(catalog_db: CatalogDatabase, text: str, values: Values) -> None:
     """For a text that begins with what says so: raises Contended where somebody had a turn."""
     try:
-        await desk.alter(text, values)
+        await catalog_db.alter(text, values)
     except TransactionThrown as thrown:
         if str(thrown) == "disturbed":
             raise WriteContention(str(thrown)) from thrown
@@ -194,36 +194,36 @@ WORKSPACE_FIELDS = "path, record::id(project) AS project"
 SWITCHING_FIELDS = "record::id(id) AS id, spans, folders, deleted_at"
 
 
-async def list_projects(desk: CatalogDatabase) -> list[Project]:
-    [rows] = await desk.ask(f"SELECT {PROJECT_FIELDS} FROM project")
+async def list_projects(catalog_db: CatalogDatabase) -> list[Project]:
+    [rows] = await catalog_db.ask(f"SELECT {PROJECT_FIELDS} FROM project")
     return sorted(map(decode_project, rows), key=lambda project: project.name)
 
 
-async def find_project(desk: CatalogDatabase, name: str) -> Project | None:
-    [rows] = await desk.ask(
+async def find_project(catalog_db: CatalogDatabase, name: str) -> Project | None:
+    [rows] = await catalog_db.ask(
         f"SELECT {PROJECT_FIELDS} FROM project WHERE name = $name", {"name": name}
     )
     return decode_project(rows[0]) if rows else None
 
 
-async def find_workspace_project(desk: CatalogDatabase, path: str) -> Project | None:
-    [rows] = await desk.ask(
+async def find_workspace_project(catalog_db: CatalogDatabase, path: str) -> Project | None:
+    [rows] = await catalog_db.ask(
         f"SELECT {PROJECT_FIELDS} FROM (SELECT VALUE project FROM $workspace)",
         {"workspace": build_row_id("workspace", path)},
     )
     return decode_project(rows[0]) if rows else None
 
 
-async def list_workspaces(desk: CatalogDatabase, project_id: str) -> list[str]:
-    [paths] = await desk.ask(
+async def list_workspaces(catalog_db: CatalogDatabase, project_id: str) -> list[str]:
+    [paths] = await catalog_db.ask(
         "SELECT VALUE path FROM workspace WHERE project = $project",
         {"project": build_row_id("project", project_id)},
     )
     return sorted(paths)
 
 
-async def list_off_periods(desk: CatalogDatabase) -> list[OffPeriod]:
-    [found] = await desk.ask(
+async def list_off_periods(catalog_db: CatalogDatabase) -> list[OffPeriod]:
+    [found] = await catalog_db.ask(
         f"RETURN {{ switching: (SELECT {SWITCHING_FIELDS} FROM switching), "
         f"workspaces: (SELECT {WORKSPACE_FIELDS} FROM workspace), "
         "live: (SELECT VALUE record::id(id) FROM project) }"
@@ -290,20 +290,20 @@ MAX_WRITE_ROWS = 500  # rows in one transaction
 _LAST_SEARCH = "((SELECT VALUE last FROM ONLY meta:searches) ?? 0)"
 
 
-async def add_searches(desk: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
+async def add_searches(catalog_db: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
     kept = searches[-MAX_SEARCHES:]
     for start in range(0, len(kept), MAX_WRITE_ROWS):
         some = kept[start : start + MAX_WRITE_ROWS]
-        await retry(lambda some=some: _add_chunk(desk, some))
+        await retry(lambda some=some: _add_chunk(catalog_db, some))
 
 
 async def list_searches(
-    desk: CatalogDatabase, session: str | None, limit: int
+    catalog_db: CatalogDatabase, session: str | None, limit: int
 ) -> list[SearchRecord]:
     if limit <= 0:
         return []
     meant = "WHERE session = $asked_in" if session is not None else ""
-    [rows] = await desk.ask(
+    [rows] = await catalog_db.ask(
         f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit",
         {"asked_in": session, "limit": limit},
     )
@@ -321,14 +321,14 @@ async def list_searches(
     ]
 
 
-async def forget_searches(desk: CatalogDatabase) -> int:
-    [count] = await desk.alter(
+async def forget_searches(catalog_db: CatalogDatabase) -> int:
+    [count] = await catalog_db.alter(
         "{ LET $gone = (SELECT VALUE id FROM search); DELETE $gone; RETURN count($gone) }"
     )
     return count
 
 
-async def add_usage(desk: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
+async def add_usage(catalog_db: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
     """What others have added meanwhile stays: the sum is made by the database."""
     if not rows:
         return
@@ -344,7 +344,7 @@ async def add_usage(desk: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
         }
         for row in sum_usage(rows)
     ]
-    await desk.alter(
+    await catalog_db.alter(
         "FOR $row IN $rows { UPSERT $row.id SET tool = $row.tool, calls += $row.calls, "
         "errors += $row.errors, total_ms += $row.total_ms, "
         "longest_ms = math::max([longest_ms ?? 0f, $row.longest_ms]), "
@@ -353,13 +353,15 @@ async def add_usage(desk: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
     )
 
 
-async def list_usage(desk: CatalogDatabase) -> list[ToolUsage]:
-    [rows] = await desk.ask("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
+async def list_usage(catalog_db: CatalogDatabase) -> list[ToolUsage]:
+    [rows] = await catalog_db.ask(
+        "SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage"
+    )
     return sum_usage(ToolUsage(**row) for row in rows)
 
 
-async def _add_chunk(desk: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
-    [last] = await desk.ask(f"RETURN {_LAST_SEARCH}")
+async def _add_chunk(catalog_db: CatalogDatabase, searches: Sequence[SearchRecord]) -> None:
+    [last] = await catalog_db.ask(f"RETURN {_LAST_SEARCH}")
     rows = [_encode_search(last + number, search) for number, search in enumerate(searches, 1)]
     end = last + len(rows)
     oldest = [
@@ -368,7 +370,7 @@ async def _add_chunk(desk: CatalogDatabase, searches: Sequence[SearchRecord]) ->
         if number > 0
     ]
     try:
-        await desk.alter(
+        await catalog_db.alter(
             f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
             "UPSERT meta:searches SET last = $end; "
             "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",

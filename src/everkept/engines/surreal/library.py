@@ -32,7 +32,7 @@ class SurrealLibrary(TableLibrary):
         clock: Clock = read_clock,
     ) -> None:
         self._connection = connection
-        self._desk = CatalogDatabase(connection, database)
+        self._catalog_db = CatalogDatabase(connection, database)
         self._mode: Mode = mode
         self._place = place
         self._clock = clock
@@ -40,12 +40,12 @@ class SurrealLibrary(TableLibrary):
         self._opening = asyncio.Lock()
 
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
-        found = await catalog.list_projects(self._desk)
+        found = await catalog.list_projects(self._catalog_db)
         return [project for project in found if question.status in (None, project.status)]
 
     async def _get_project(self, question: questions.GetProject) -> Project:
         name = question.name
-        found = None if find_forbidden(name) else await catalog.find_project(self._desk, name)
+        found = None if find_forbidden(name) else await catalog.find_project(self._catalog_db, name)
         if found is None:
             raise catalog.build_not_found(name)
         return found
@@ -67,39 +67,41 @@ class SurrealLibrary(TableLibrary):
         validate_project_name(change.name)
         moment = change.at or self._clock()
         return await project_lifecycle.create_project(
-            self._desk, change.name, change.description, change.project_id, moment
+            self._catalog_db, change.name, change.description, change.project_id, moment
         )
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         project = await self.get_project(change.name)
-        return await project_lifecycle.set_status(self._desk, project, change.status, self._clock())
+        return await project_lifecycle.set_status(
+            self._catalog_db, project, change.status, self._clock()
+        )
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         project = await self.get_project(change.name)
-        self._stores.pop(project_lifecycle.build_database_name(self._desk, project.id), None)
-        await project_lifecycle.delete_project(self._desk, project, self._clock())
+        self._stores.pop(project_lifecycle.build_database_name(self._catalog_db, project.id), None)
+        await project_lifecycle.delete_project(self._catalog_db, project, self._clock())
 
     async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
         project = await self.get_project(change.name)
         if project.is_off == change.off:
             return project
         return await project_lifecycle.set_off(
-            self._desk, project, off=change.off, at=change.at or self._clock()
+            self._catalog_db, project, off=change.off, at=change.at or self._clock()
         )
 
     async def _list_off_periods(self, _: questions.ListOffPeriods) -> list[OffPeriod]:
-        return await catalog.list_off_periods(self._desk)
+        return await catalog.list_off_periods(self._catalog_db)
 
     async def open_user_store(self) -> SurrealStore:
-        return await self._open_store(f"{self._desk.database}_user")
+        return await self._open_store(f"{self._catalog_db.database}_user")
 
     async def open_history_store(self) -> SurrealStore:
-        return await self._open_store(f"{self._desk.database}_history")
+        return await self._open_store(f"{self._catalog_db.database}_history")
 
     async def _find_workspace_project(
         self, question: questions.FindWorkspaceProject
     ) -> Project | None:
-        return await catalog.find_workspace_project(self._desk, question.path)
+        return await catalog.find_workspace_project(self._catalog_db, question.path)
 
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         text = f"""
@@ -115,16 +117,16 @@ class SurrealLibrary(TableLibrary):
             "project": build_row_id("project", project.id),
         }
         try:
-            await self._desk.alter(text, {**ids, "path": path})
+            await self._catalog_db.alter(text, {**ids, "path": path})
         except TransactionThrown as thrown:
             raise NotFound("project", project.name, hint="It was deleted meanwhile.") from thrown
         return await self.find_workspace_project(path) or project
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
-        return await catalog.list_workspaces(self._desk, question.project.id)
+        return await catalog.list_workspaces(self._catalog_db, question.project.id)
 
     async def _get_note(self, question: questions.GetNote) -> str | None:
-        [value] = await self._desk.ask(
+        [value] = await self._catalog_db.ask(
             "SELECT VALUE value FROM ONLY $id", {"id": build_row_id("note", question.key)}
         )
         return value
@@ -132,34 +134,36 @@ class SurrealLibrary(TableLibrary):
     async def _write_note(self, change: questions.WriteNote) -> None:
         values = {"id": build_row_id("note", change.key), "key": change.key, "text": change.value}
         if change.value is None:
-            await self._desk.alter("DELETE $id", values)
+            await self._catalog_db.alter("DELETE $id", values)
         else:
-            await self._desk.alter("UPSERT $id SET key = $key, value = $text", values)
+            await self._catalog_db.alter("UPSERT $id SET key = $key, value = $text", values)
 
     async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
-        [rows] = await self._desk.ask(
+        [rows] = await self._catalog_db.ask(
             "SELECT key, value FROM note WHERE string::starts_with(key, $prefix)",
             {"prefix": question.prefix},
         )
         return {row["key"]: row["value"] for row in rows}
 
     async def _add_searches(self, change: questions.AddSearches) -> None:
-        await catalog.add_searches(self._desk, change.searches)
+        await catalog.add_searches(self._catalog_db, change.searches)
 
     async def _list_searches(self, question: questions.ListSearches) -> list[SearchRecord]:
-        return await catalog.list_searches(self._desk, question.session, question.limit)
+        return await catalog.list_searches(self._catalog_db, question.session, question.limit)
 
     async def _forget_searches(self, _: questions.ForgetSearches) -> int:
-        return await catalog.forget_searches(self._desk)
+        return await catalog.forget_searches(self._catalog_db)
 
     async def _add_usage(self, change: questions.AddUsage) -> None:
-        await catalog.add_usage(self._desk, change.rows)
+        await catalog.add_usage(self._catalog_db, change.rows)
 
     async def _list_usage(self, _: questions.ListUsage) -> list[ToolUsage]:
-        return await catalog.list_usage(self._desk)
+        return await catalog.list_usage(self._catalog_db)
 
     async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
-        [rows] = await self._desk.ask("SELECT record::id(id) AS id, label, created_at FROM token")
+        [rows] = await self._catalog_db.ask(
+            "SELECT record::id(id) AS id, label, created_at FROM token"
+        )
         return sorted(
             (Token(**row) for row in rows), key=lambda token: (token.created_at, token.id)
         )
@@ -179,27 +183,29 @@ class SurrealLibrary(TableLibrary):
             "created_at": token.created_at,
         }
         try:
-            await self._desk.alter(text, {"id": build_row_id("token", token.id), "row": row})
+            await self._catalog_db.alter(text, {"id": build_row_id("token", token.id), "row": row})
         except TransactionThrown as thrown:
             raise Conflict(f"There is a token {token.id} already.", id=token.id) from thrown
 
     async def _revoke_token(self, change: questions.RevokeToken) -> bool:
-        [removed] = await self._desk.alter(
+        [removed] = await self._catalog_db.alter(
             "DELETE $id RETURN BEFORE", {"id": build_row_id("token", change.token_id)}
         )
         return bool(removed)
 
     async def _has_token(self, question: questions.HasToken) -> bool:
-        [found] = await self._desk.ask(
+        [found] = await self._catalog_db.ask(
             "SELECT VALUE id FROM token WHERE secret_hash = $hash", {"hash": question.secret_hash}
         )
         return bool(found)
 
     async def _read_catalog_data(self, _: questions.ReadCatalogData) -> CatalogData:
-        return await project_lifecycle.read_catalog_data(self._desk)
+        return await project_lifecycle.read_catalog_data(self._catalog_db)
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
-        await project_lifecycle.replace_catalog_data(self._desk, change.catalog_data, self._clock())
+        await project_lifecycle.replace_catalog_data(
+            self._catalog_db, change.catalog_data, self._clock()
+        )
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -207,20 +213,20 @@ class SurrealLibrary(TableLibrary):
 
     @property
     def condition(self) -> Condition:
-        return Condition("surreal", self._mode, version=self._desk.version, place=self._place)
+        return Condition("surreal", self._mode, version=self._catalog_db.version, place=self._place)
 
     async def close(self) -> None:
         self._stores.clear()
-        self._desk.reset()
+        self._catalog_db.reset()
         await self._connection.close()
 
     async def _open_project_store(self, project: Project) -> tuple[SurrealStore, bool]:
         """With whether nobody had asked for it here."""
-        database = project_lifecycle.build_database_name(self._desk, project.id)
+        database = project_lifecycle.build_database_name(self._catalog_db, project.id)
         is_new = database not in self._stores
         store = await self._open_store(database, project.name)
         if is_new and project.status == "archived":
-            await project_lifecycle.sync_status(self._desk, project)
+            await project_lifecycle.sync_status(self._catalog_db, project)
         return store, is_new
 
     async def _open_store(self, database: str, name: str = "") -> SurrealStore:

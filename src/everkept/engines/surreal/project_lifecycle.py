@@ -38,21 +38,21 @@ WATCH_MICROSECONDS = 24 * 60 * 60 * 1_000_000
 _IS_GONE = "(SELECT VALUE id FROM ONLY $id) IS NONE"
 
 
-def build_database_name(desk: CatalogDatabase, project_id: str) -> str:
+def build_database_name(catalog_db: CatalogDatabase, project_id: str) -> str:
     """By the id alone, whatever that is made of."""
     try:
         part = UUID(project_id).hex
     except ValueError:
         part = compute_digest(project_id)
-    return f"{desk.database}_{part}"
+    return f"{catalog_db.database}_{part}"
 
 
 async def create_project(
-    desk: CatalogDatabase, name: str, description: str, project_id: str, at: int
+    catalog_db: CatalogDatabase, name: str, description: str, project_id: str, at: int
 ) -> Project:
     project = Project(project_id or str(uuid4()), name, description, "active", at, at)
     # One of that id may have been here, and not be wholly gone.
-    clearing = f"{build_removal(desk, project.id)};" if project_id else ""
+    clearing = f"{build_removal(catalog_db, project.id)};" if project_id else ""
     text = f"""
         BEGIN; {TURN_STATEMENT};
         IF (SELECT VALUE id FROM project WHERE name = $name)[0] IS NOT NONE {{ THROW 'name' }};
@@ -61,7 +61,7 @@ async def create_project(
         COMMIT;"""
     values = {**_build_keys(project.id), "name": name, "row": encode_project(project)}
     try:
-        await desk.alter(text, values)
+        await catalog_db.alter(text, values)
     except TransactionThrown as thrown:
         if str(thrown) == "id":
             raise Conflict(
@@ -78,16 +78,18 @@ async def create_project(
     return project
 
 
-async def set_status(desk: CatalogDatabase, project: Project, status: Status, at: int) -> Project:
+async def set_status(
+    catalog_db: CatalogDatabase, project: Project, status: Status, at: int
+) -> Project:
     text = f"""
         BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
         IF (SELECT VALUE status FROM ONLY $id) = $status {{ THROW 'same' }};
         UPDATE $id SET status = $status, updated_at = $at;
-        {build_status_update(desk, project.id)};
+        {build_status_update(catalog_db, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, {**_build_keys(project.id), "status": status, "at": at})
+        await catalog_db.alter(text, {**_build_keys(project.id), "status": status, "at": at})
     except TransactionThrown as thrown:
         if str(thrown) == "gone":
             raise _build_deleted_error(project) from thrown
@@ -96,21 +98,21 @@ async def set_status(desk: CatalogDatabase, project: Project, status: Status, at
     return replace(project, status=status, updated_at=at)
 
 
-async def sync_status(desk: CatalogDatabase, project: Project) -> None:
+async def sync_status(catalog_db: CatalogDatabase, project: Project) -> None:
     """What the library says of it, to a database that may be new."""
     text = f"""
         BEGIN; {TURN_STATEMENT};
         LET $status = (SELECT VALUE status FROM ONLY $id);
         IF $status IS NONE {{ THROW 'gone' }};
-        {build_status_update(desk, project.id)};
+        {build_status_update(catalog_db, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, _build_keys(project.id))
+        await catalog_db.alter(text, _build_keys(project.id))
     except TransactionThrown as thrown:
         raise _build_deleted_error(project) from thrown
 
 
-async def delete_project(desk: CatalogDatabase, project: Project, at: int) -> None:
+async def delete_project(catalog_db: CatalogDatabase, project: Project, at: int) -> None:
     text = f"""
         BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
@@ -119,37 +121,39 @@ async def delete_project(desk: CatalogDatabase, project: Project, at: int) -> No
         DELETE workspace WHERE project = $id;
         DELETE $id;
         UPSERT $leaving SET at = $at;
-        {build_status_update(desk, project.id)};
+        {build_status_update(catalog_db, project.id)};
         COMMIT;"""
     try:
-        await desk.alter(text, {**_build_keys(project.id), "status": "deleted", "at": at})
+        await catalog_db.alter(text, {**_build_keys(project.id), "status": "deleted", "at": at})
     except TransactionThrown as thrown:
         raise _build_deleted_error(project) from thrown
-    await remove_leftovers(desk, at)
+    await remove_leftovers(catalog_db, at)
 
 
-async def remove_leftovers(desk: CatalogDatabase, at: int) -> None:
+async def remove_leftovers(catalog_db: CatalogDatabase, at: int) -> None:
     """Removes the databases of projects that are no more."""
-    [leaving, space] = await desk.ask("SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS")
+    [leaving, space] = await catalog_db.ask(
+        "SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS"
+    )
     for row in leaving:
-        is_there = build_database_name(desk, row["id"]) in space["databases"]
+        is_there = build_database_name(catalog_db, row["id"]) in space["databases"]
         is_old = row["at"] < at - WATCH_MICROSECONDS
         if not is_there and not is_old:
             continue
         text = f"""
             BEGIN; {TURN_STATEMENT};
             IF (SELECT VALUE id FROM ONLY $leaving) IS NONE {{ THROW 'taken back' }};
-            {build_removal(desk, row["id"])}; {"DELETE $leaving;" if is_old else ""}
+            {build_removal(catalog_db, row["id"])}; {"DELETE $leaving;" if is_old else ""}
             COMMIT;"""
         try:
-            await desk.alter(text, _build_keys(row["id"]))
+            await catalog_db.alter(text, _build_keys(row["id"]))
         except TransactionThrown:
             continue  # there is a project of that id again
 
 
-async def set_off(desk: CatalogDatabase, project: Project, *, off: bool, at: int) -> Project:
+async def set_off(catalog_db: CatalogDatabase, project: Project, *, off: bool, at: int) -> Project:
     async def attempt() -> Project:
-        [turn, row] = await desk.ask(
+        [turn, row] = await catalog_db.ask(
             f"{TURN_QUERY}; SELECT {SWITCHING_FIELDS} FROM ONLY $switching", _build_keys(project.id)
         )
         after = decode_switching(row).with_switch(off=off, at=at)
@@ -159,7 +163,7 @@ async def set_off(desk: CatalogDatabase, project: Project, *, off: bool, at: int
             UPSERT $switching CONTENT $row; UPDATE $id SET off_since = $off_since;
             COMMIT;"""
         kept = {"row": encode_switching(after), "off_since": after.off_since, "turn": turn}
-        await alter_undisturbed(desk, text, {**_build_keys(project.id), **kept})
+        await alter_undisturbed(catalog_db, text, {**_build_keys(project.id), **kept})
         return replace(project, off_since=after.off_since)
 
     try:
@@ -168,16 +172,21 @@ async def set_off(desk: CatalogDatabase, project: Project, *, off: bool, at: int
         raise _build_deleted_error(project) from thrown
 
 
-def build_status_update(desk: CatalogDatabase, project_id: str, status: str = "$status") -> str:
+def build_status_update(
+    catalog_db: CatalogDatabase, project_id: str, status: str = "$status"
+) -> str:
     """Tells whoever has the project's database open, at the end of a transaction."""
-    there, here = quote_name(build_database_name(desk, project_id)), quote_name(desk.database)
+    there, here = (
+        quote_name(build_database_name(catalog_db, project_id)),
+        quote_name(catalog_db.database),
+    )
     return (
         f"USE DB {there}; {META_DEFINITION}; UPDATE meta:store SET status = {status}; USE DB {here}"
     )
 
 
-def build_removal(desk: CatalogDatabase, project_id: str) -> str:
-    return f"REMOVE DATABASE IF EXISTS {quote_name(build_database_name(desk, project_id))}"
+def build_removal(catalog_db: CatalogDatabase, project_id: str) -> str:
+    return f"REMOVE DATABASE IF EXISTS {quote_name(build_database_name(catalog_db, project_id))}"
 
 
 def _build_keys(project_id: str) -> dict[str, Any]:
@@ -195,8 +204,8 @@ def _build_deleted_error(project: Project) -> NotFound:
 _RowsByTable = dict[str, dict[str, dict[str, Any]]]  # by table and key
 
 
-async def read_catalog_data(desk: CatalogDatabase) -> CatalogData:
-    [found] = await desk.ask(
+async def read_catalog_data(catalog_db: CatalogDatabase) -> CatalogData:
+    [found] = await catalog_db.ask(
         f"RETURN {{ projects: (SELECT {PROJECT_FIELDS} FROM project), "
         f"workspaces: (SELECT {WORKSPACE_FIELDS} FROM workspace), "
         f"switching: (SELECT {SWITCHING_FIELDS} FROM switching), "
@@ -219,12 +228,14 @@ async def read_catalog_data(desk: CatalogDatabase) -> CatalogData:
     )
 
 
-async def replace_catalog_data(desk: CatalogDatabase, catalog_data: CatalogData, at: int) -> None:
+async def replace_catalog_data(
+    catalog_db: CatalogDatabase, catalog_data: CatalogData, at: int
+) -> None:
     rows = _encode_catalog_data(catalog_data)
     wanted: dict[str, Status] = {project.id: project.status for project in catalog_data.projects}
 
     async def attempt() -> None:
-        [turn, found] = await desk.ask(
+        [turn, found] = await catalog_db.ask(
             f"{TURN_QUERY}; SELECT record::id(id) AS id, status FROM project"
         )
         known: dict[str, Status] = {row["id"]: row["status"] for row in found}
@@ -238,14 +249,14 @@ async def replace_catalog_data(desk: CatalogDatabase, catalog_data: CatalogData,
         for table, kept in rows.items():
             listed = [{"id": build_row_id(table, key), **row} for key, row in kept.items()]
             values |= {f"{table}_rows": listed, f"{table}_ids": [row["id"] for row in listed]}
-        await alter_undisturbed(desk, _build_replacement(desk, wanted, known), values)
+        await alter_undisturbed(catalog_db, _build_replacement(catalog_db, wanted, known), values)
 
     await retry(attempt)
-    await remove_leftovers(desk, at)
+    await remove_leftovers(catalog_db, at)
 
 
 def _build_replacement(
-    desk: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]
+    catalog_db: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]
 ) -> str:
     """One transaction. Rows that stay are changed in place: what is deleted and made anew within
     one is gone in some versions. Names are set aside first, for they may be traded."""
@@ -257,9 +268,9 @@ def _build_replacement(
             f"FOR $row IN ${table}_rows {{ {build_put('$row.id', '$row')} }}",
         ]
     here += ["DELETE $coming", f"FOR $each IN $leaving {{ {build_put('$each', '{at: $at}')} }}"]
-    here += [build_removal(desk, each) for each in wanted if each not in known]
+    here += [build_removal(catalog_db, each) for each in wanted if each not in known]
     there = [
-        build_status_update(desk, each, f"'{wanted.get(each, 'deleted')}'")
+        build_status_update(catalog_db, each, f"'{wanted.get(each, 'deleted')}'")
         for each, status in known.items()
         if wanted.get(each) != status
     ]

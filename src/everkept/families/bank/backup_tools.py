@@ -136,7 +136,7 @@ class BackupRestorer:
                 hint="list_backups with verify shows which backups are whole.",
                 damagedFiles=problems,
             )
-        there = await scan_files(backup.shelf, backup.id)
+        there = await scan_files(backup.backup_folder, backup.id)
         sums: Mapping[str, FileChecksum] = backup.manifest.files if backup.manifest else {}
         meant = {path for path in there if not sums or path in sums}
         if not meant:
@@ -329,14 +329,16 @@ class BackupTools(ToolFamily):
         if list_only:
             return await self.list_backups(call, backup_dir, store_id=store_id)
         bank = await self._banks.require_bank(call, store_id)
-        shelf = await self._open_backup_folder(bank, backup_dir)
+        backup_folder = await self._open_backup_folder(bank, backup_dir)
         warnings = [*await self._mirror.append_changes(bank)]
-        async with lock_backup_folder(shelf), AsyncExitStack() as held_bank:
+        async with lock_backup_folder(backup_folder), AsyncExitStack() as held_bank:
             try:
                 await held_bank.enter_async_context(bank.files.lock(bank_files.BANK_LOCK))
             except ReadOnly as error:
                 warnings.append(_build_unlocked_warning(bank, error))
-            backup = await create_backup(bank, shelf, self._clock, ProgressReporter(call.report))
+            backup = await create_backup(
+                bank, backup_folder, self._clock, ProgressReporter(call.report)
+            )
         if backup.left_out:
             warnings.append(_build_omitted_warning(backup.left_out))
         held = backup.manifest
@@ -415,7 +417,7 @@ class BackupTools(ToolFamily):
         source = _get_source_address(backup)
         if source in (None, bank.address):
             return False
-        beside = backup.shelf.address == bank.home.address
+        beside = backup.backup_folder.address == bank.home.address
         if source.startswith(SSH_SCHEME) or not beside or get_last_part(source) != bank.folder:
             return True
         try:
@@ -431,16 +433,16 @@ class BackupTools(ToolFamily):
         return bank
 
     async def _list_all(self, bank: Bank, backup_dir: str | None) -> list[BankBackup]:
-        shelf = await self._open_backup_folder(bank, backup_dir)
+        backup_folder = await self._open_backup_folder(bank, backup_dir)
         try:
-            found = await read_backups(shelf)
+            found = await read_backups(backup_folder)
         except NotFound as error:
             if backup_dir is None:
                 raise BankNotFound(bank.address) from error
             raise NotFound(
                 "folder",
-                shelf.address,
-                message=f"`backupDir` is {shelf.address}, and there is no such folder.",
+                backup_folder.address,
+                message=f"`backupDir` is {backup_folder.address}, and there is no such folder.",
                 hint="Without backupDir the backups beside the bank are listed.",
             ) from error
         if not found and not await exists(bank):
@@ -450,14 +452,16 @@ class BackupTools(ToolFamily):
     async def _open_backup_folder(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
             return bank.home
-        shelf = await self._files.open_folder(await resolve_allowed(self._banks, backup_dir))
-        if _is_inside(shelf, bank):
+        backup_folder = await self._files.open_folder(
+            await resolve_allowed(self._banks, backup_dir)
+        )
+        if _is_inside(backup_folder, bank):
             raise InvalidInput(
                 f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
                 hint="A backup would hold all backups before it: choose another folder.",
                 argument="backupDir",
             )
-        return shelf
+        return backup_folder
 
     def _build_answer(
         self, backup: BankBackup, restored: RestoreResult, warnings: Sequence[ToolWarning]
@@ -523,8 +527,8 @@ def _build_omitted_warning(paths: Sequence[str]) -> ToolWarning:
     )
 
 
-def _is_inside(shelf: FileStore, bank: Bank) -> bool:
-    if shelf.is_remote or bank.files.is_remote:
+def _is_inside(backup_folder: FileStore, bank: Bank) -> bool:
+    if backup_folder.is_remote or bank.files.is_remote:
         address = bank.address.rstrip("/")
-        return f"{shelf.address.rstrip('/')}/".startswith(f"{address}/")
-    return PurePath(shelf.address).is_relative_to(bank.address)
+        return f"{backup_folder.address.rstrip('/')}/".startswith(f"{address}/")
+    return PurePath(backup_folder.address).is_relative_to(bank.address)

@@ -152,7 +152,7 @@ class BankBackup(Value):
     """One backup; `manifest` is None where another server made it, or with a `fault`."""
 
     id: str
-    shelf: FileStore
+    backup_folder: FileStore
     taken_at: int
     manifest: BackupManifest | None = None
     fault: str | None = None
@@ -160,12 +160,12 @@ class BankBackup(Value):
 
     @property
     def address(self) -> str:
-        if self.shelf.is_remote:
-            return f"{self.shelf.address.rstrip('/')}/{self.id}"
-        return str(PurePath(self.shelf.address) / self.id)
+        if self.backup_folder.is_remote:
+            return f"{self.backup_folder.address.rstrip('/')}/{self.id}"
+        return str(PurePath(self.backup_folder.address) / self.id)
 
     async def read(self, path: str) -> bytes:
-        return await self.shelf.read(f"{self.id}/{path}")
+        return await self.backup_folder.read(f"{self.id}/{path}")
 
 
 class ProgressReporter:
@@ -186,62 +186,62 @@ class ProgressReporter:
 
 
 @asynccontextmanager
-async def lock_backup_folder(shelf: FileStore) -> AsyncGenerator[None, None]:
+async def lock_backup_folder(backup_folder: FileStore) -> AsyncGenerator[None, None]:
     """Alone with the folder of backups; what a crash left half made is cleared away."""
-    async with shelf.lock(BACKUP_LOCK):
-        for entry in await shelf.list():
+    async with backup_folder.lock(BACKUP_LOCK):
+        for entry in await backup_folder.list():
             if entry.is_folder and is_partial(entry.name):
-                await shelf.remove(entry.path)
+                await backup_folder.remove(entry.path)
         yield
 
 
 async def create_backup(
-    bank: Bank, shelf: FileStore, clock: Clock, progress: ProgressReporter
+    bank: Bank, backup_folder: FileStore, clock: Clock, progress: ProgressReporter
 ) -> BankBackup:
-    """For who holds the shelf and the bank. It is there as a whole, or not at all."""
+    """For who holds the backup folder and the bank. It is there as a whole, or not at all."""
     left_out: list[str] = []
     found = await scan_files(bank.files, left_out=left_out)
     if not found:
         raise NotFound(
             "file", bank.address, message=f"There is no file to back up in {bank.address}."
         )
-    backup_id, at = await _find_free_name(shelf, clock())
+    backup_id, at = await _find_free_name(backup_folder, clock())
     partial = format_partial_name(backup_id)
     progress.expect(2 * len(found))
     try:
-        copied = await _copy_files(bank, found, shelf, partial, progress)
-        await _verify_copies(copied, shelf, partial, progress)
+        copied = await _copy_files(bank, found, backup_folder, partial, progress)
+        await _verify_copies(copied, backup_folder, partial, progress)
         manifest = BackupManifest(bank.address, at, copied)
-        await shelf.write(f"{partial}/{MANIFEST_NAME}", manifest.encode())
-        await shelf.rename(partial, backup_id)
+        await backup_folder.write(f"{partial}/{MANIFEST_NAME}", manifest.encode())
+        await backup_folder.rename(partial, backup_id)
     except BaseException:
         # What a crash of the program leaves is cleared by the next one who makes a backup.
         with suppress(EverkeptError):
-            await shelf.remove(partial)
+            await backup_folder.remove(partial)
         raise
-    return BankBackup(backup_id, shelf, at, manifest, left_out=tuple(left_out))
+    return BankBackup(backup_id, backup_folder, at, manifest, left_out=tuple(left_out))
 
 
-async def read_backups(shelf: FileStore) -> list[BankBackup]:
+async def read_backups(backup_folder: FileStore) -> list[BankBackup]:
     """The newest first. Raises NotFound where the folder is not there."""
-    entries = await shelf.list()
+    entries = await backup_folder.list()
     names = [entry for entry in entries if entry.is_folder and is_backup(entry.name)]
-    found = [await _open_backup(shelf, entry) for entry in names]
+    found = [await _open_backup(backup_folder, entry) for entry in names]
     return sorted(found, key=lambda backup: (backup.taken_at, backup.id), reverse=True)
 
 
-async def read_backup(shelf: FileStore, backup_id: str) -> BankBackup:
+async def read_backup(backup_folder: FileStore, backup_id: str) -> BankBackup:
     """Raises InvalidInput for what is no id, NotFound for what is not there."""
-    entry = await shelf.read_info(check_backup_id(backup_id))
+    entry = await backup_folder.read_info(check_backup_id(backup_id))
     if entry is None or not entry.is_folder:
         what = "Backup path is not a directory" if entry else "Backup not found"
         raise NotFound(
             "backup",
             backup_id,
-            message=f"{what}: {backup_id}, in {shelf.address}.",
+            message=f"{what}: {backup_id}, in {backup_folder.address}.",
             hint="list_backups shows what there is; one made with backupDir needs it again.",
         )
-    return await _open_backup(shelf, entry)
+    return await _open_backup(backup_folder, entry)
 
 
 async def find_problems(backup: BankBackup, progress: ProgressReporter) -> list[str]:
@@ -342,7 +342,7 @@ def _group_files(files: Mapping[str, SizedFile]) -> Iterator[list[str]]:
 async def _copy_files(
     bank: Bank,
     found: Mapping[str, FileInfo],
-    shelf: FileStore,
+    backup_folder: FileStore,
     partial: str,
     progress: ProgressReporter,
 ) -> dict[str, FileChecksum]:
@@ -353,7 +353,7 @@ async def _copy_files(
     async def copy(path: str) -> None:
         with suppress(NotFound):  # somebody has removed it meanwhile, by hand
             data = await bank.files.read(path)
-            await shelf.write(f"{partial}/{path}", data)
+            await backup_folder.write(f"{partial}/{path}", data)
             copied[path] = await compute_checksum(data)
         await progress.step("Copying")
 
@@ -376,12 +376,15 @@ async def _lock_graph(bank: Bank) -> AsyncGenerator[None, None]:
 
 
 async def _verify_copies(
-    copied: Mapping[str, FileChecksum], shelf: FileStore, partial: str, progress: ProgressReporter
+    copied: Mapping[str, FileChecksum],
+    backup_folder: FileStore,
+    partial: str,
+    progress: ProgressReporter,
 ) -> None:
     async def check(path: str) -> None:
-        if await compute_checksum(await shelf.read(f"{partial}/{path}")) != copied[path]:
+        if await compute_checksum(await backup_folder.read(f"{partial}/{path}")) != copied[path]:
             raise Unavailable(
-                f"{path} reads back from {shelf.address} otherwise than it was written.",
+                f"{path} reads back from {backup_folder.address} otherwise than it was written.",
                 hint="The disk there may be damaged; give another backupDir.",
             )
         await progress.step("Checking")
@@ -389,23 +392,23 @@ async def _verify_copies(
     await run_for_each(copied, check)
 
 
-async def _find_free_name(shelf: FileStore, at: int) -> tuple[str, int]:
+async def _find_free_name(backup_folder: FileStore, at: int) -> tuple[str, int]:
     """The name of this millisecond, or of the next one that nobody has."""
-    while await shelf.read_info(format_backup_name(at)) is not None:
+    while await backup_folder.read_info(format_backup_name(at)) is not None:
         at += MILLISECOND_MICROSECONDS
     return format_backup_name(at), at
 
 
-async def _open_backup(shelf: FileStore, entry: FileInfo) -> BankBackup:
+async def _open_backup(backup_folder: FileStore, entry: FileInfo) -> BankBackup:
     named = parse_backup_time(entry.name)
     taken_at = entry.modified_at if named is None else named
     try:
-        manifest = decode_manifest(await shelf.read(f"{entry.path}/{MANIFEST_NAME}"))
+        manifest = decode_manifest(await backup_folder.read(f"{entry.path}/{MANIFEST_NAME}"))
     except NotFound:
-        return BankBackup(entry.name, shelf, taken_at)
+        return BankBackup(entry.name, backup_folder, taken_at)
     except ValueError as error:
-        return BankBackup(entry.name, shelf, taken_at, fault=str(error))
-    return BankBackup(entry.name, shelf, taken_at, manifest)
+        return BankBackup(entry.name, backup_folder, taken_at, fault=str(error))
+    return BankBackup(entry.name, backup_folder, taken_at, manifest)
 
 
 def _check_bounds(files: FileStore, path: str, count: int) -> None:

@@ -70,18 +70,18 @@ class TextCache:
     def __init__(self, clock: Clock, most: int = MAX_CACHED_BYTES) -> None:
         self._clock = clock
         self._most = most
-        self._shelves: OrderedDict[str, _BankCache] = OrderedDict()
+        self._cached_folders: OrderedDict[str, _BankCache] = OrderedDict()
 
     async def read(self, bank: Bank, info: FileInfo) -> bytes:
         """The file as it was when `info` was found, or newer."""
-        shelf = self._get_bank_cache(bank)
-        stamp, data = shelf.files.get(info.path, (None, b""))
+        cached_folder = self._get_bank_cache(bank)
+        stamp, data = cached_folder.files.get(info.path, (None, b""))
         if stamp == get_stamp(info):
             return data
-        shelf.drop(info.path)
+        cached_folder.drop(info.path)
         data = await bank.files.read(info.path)
         if len(data) == info.size and is_settled(info, self._clock()):
-            self._cache_text(shelf, info, data)
+            self._cache_text(cached_folder, info, data)
         return data
 
     def get_cached(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
@@ -96,24 +96,28 @@ class TextCache:
 
     def drop_others(self, bank: Bank, present: set[str]) -> None:
         """Files that are gone need no room."""
-        if shelf := self._shelves.get(bank.address):
-            for name in shelf.files.keys() - present:
-                shelf.drop(name)
+        if cached_folder := self._cached_folders.get(bank.address):
+            for name in cached_folder.files.keys() - present:
+                cached_folder.drop(name)
 
     def _get_bank_cache(self, bank: Bank) -> _BankCache:
-        shelf = self._shelves.setdefault(bank.address, _BankCache())
-        self._shelves.move_to_end(bank.address)
-        return shelf
+        cached_folder = self._cached_folders.setdefault(bank.address, _BankCache())
+        self._cached_folders.move_to_end(bank.address)
+        return cached_folder
 
-    def _cache_text(self, shelf: _BankCache, info: FileInfo, data: bytes) -> None:
-        if shelf.size + len(data) > self._most:
+    def _cache_text(self, cached_folder: _BankCache, info: FileInfo, data: bytes) -> None:
+        if cached_folder.size + len(data) > self._most:
             return
-        shelf.drop(info.path)  # another call may have been quicker
-        shelf.files[info.path] = (get_stamp(info), data)
-        shelf.size += len(data)
-        while sum(each.size for each in self._shelves.values()) > self._most:
-            oldest = next(address for address, each in self._shelves.items() if each is not shelf)
-            del self._shelves[oldest]
+        cached_folder.drop(info.path)  # another call may have been quicker
+        cached_folder.files[info.path] = (get_stamp(info), data)
+        cached_folder.size += len(data)
+        while sum(each.size for each in self._cached_folders.values()) > self._most:
+            oldest = next(
+                address
+                for address, each in self._cached_folders.items()
+                if each is not cached_folder
+            )
+            del self._cached_folders[oldest]
 
 
 def get_stamp(info: FileInfo) -> FileStamp:

@@ -94,8 +94,8 @@ async def test_a_marked_conversation_is_left_out_from_its_beginning(
     assert talk.facets == {"source": "test", "left_out": "marker"}
     assert (talk.name, talk.scope, talk.tags) == (None, "", ())
     assert await texts(store, "t") == ["9"]
-    graves = await store.scan(RecordFilter(kinds=(TURN,), deleted=True))
-    assert {(each.text, each.scope, each.author) for each in graves} == {("", "", None)}
+    tombstones = await store.scan(RecordFilter(kinds=(TURN,), deleted=True))
+    assert {(each.text, each.scope, each.author) for each in tombstones} == {("", "", None)}
     assert imported.total.conversations_left_out == 1
 
 

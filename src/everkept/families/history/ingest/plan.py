@@ -49,7 +49,7 @@ class StoredTurns(Value, frozen=False):
 
     conversations: dict[str, Record] = field(default_factory=dict[str, Record])
     turns: dict[str, Record] = field(default_factory=dict[str, Record])
-    graves: dict[str, Record] = field(default_factory=dict[str, Record])
+    tombstones: dict[str, Record] = field(default_factory=dict[str, Record])
     code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
 
 
@@ -71,7 +71,7 @@ class ImportPlan:
         self.checkpoint = checkpoint
         self.talks: dict[str, ConversationDraft] = {}
         self.slots = {turn.id: TurnSlot.from_record(turn) for turn in known.turns.values()}
-        self.graves: dict[str, TurnSlot] = {}  # of turns that were never in
+        self.tombstones: dict[str, TurnSlot] = {}  # of turns that were never in
         self.guards: dict[str, Record] = {}  # what must not have changed, though we leave it alone
         self.left_out = 0
         self.doubled = 0  # turns of a conversation that another reader has told of
@@ -120,9 +120,9 @@ class ImportPlan:
         copied = None
         if slot is not None and slot.is_live:
             self._mark_seen(slot, talk)
-        if grave := self._known.graves.get(said.id):
+        if tombstone := self._known.tombstones.get(said.id):
             self.left_out += 1
-            copied = grave.session if grave.parent != talk.id else None
+            copied = tombstone.session if tombstone.parent != talk.id else None
             self._link_continuation(talk, copied)
         elif not talk.is_permanently_excluded and self._is_off(said, project, at):
             self.left_out += 1
@@ -207,7 +207,7 @@ class ImportPlan:
     ) -> None:
         """No copy of it brings it in: neither the turn, nor what it says more than another's."""
         if slot is None:
-            self.graves[said.id] = TurnSlot(talk.id, talk.session, None, False, 0, at)
+            self.tombstones[said.id] = TurnSlot(talk.id, talk.session, None, False, 0, at)
         elif slot.owner != talk.id and slot.is_prefix_of(said):
             slot.tags |= {SEALED_TAG}
 
@@ -261,7 +261,7 @@ class ImportPlan:
         if off_folders.was_off(folder, at):
             if said.at is None and said.id not in self.slots:
                 # A file that is written to later would give it a time when it was heard.
-                self.graves[said.id] = TurnSlot("", None, None, False, 0, at)
+                self.tombstones[said.id] = TurnSlot("", None, None, False, 0, at)
             return True
         off = off_folders.find_off_folder(folder)
         if off is None:
@@ -289,8 +289,8 @@ class ImportPlan:
             return said.at
         if slot is not None:
             return slot.at
-        if grave := self._known.graves.get(said.id):
-            return grave.effective_at
+        if tombstone := self._known.tombstones.get(said.id):
+            return tombstone.effective_at
         if previous is not None and previous.at is not None:
             return previous.at
         return self._modified if talk.end_time is None else talk.end_time
@@ -340,10 +340,10 @@ class ImportPlan:
         """By the order in which turns came: their times may be in any."""
         talk = self._find_conversation(build_conversation_id(self._source, event.session))
         turn = build_turn_id(self._source, event.key)
-        slot, grave = self.slots.get(turn), self._known.graves.get(turn)
+        slot, tombstone = self.slots.get(turn), self._known.tombstones.get(turn)
         if talk is None or talk.exclusion_reason or not talk.is_present:
             return
-        owner = slot.owner if slot is not None else grave and grave.parent
+        owner = slot.owner if slot is not None else tombstone and tombstone.parent
         if not owner:
             return
         start = 0  # of a copy, with which it begins

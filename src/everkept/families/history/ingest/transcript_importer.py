@@ -513,13 +513,17 @@ class _TranscriptRun:
         source = self._transcript.source
         conversations = plan.collect_conversation_ids(events, source)
         turns = plan.collect_turn_ids(events, source)
-        graves = {build_tombstone_id(turn): turn for turn in turns}
-        asked = sorted({GATE_ID, *conversations, *turns, *graves})
+        tombstones = {build_tombstone_id(turn): turn for turn in turns}
+        asked = sorted({GATE_ID, *conversations, *turns, *tombstones})
         found = {each.id: each for each in await self._store.get(asked, include_deleted=True)}
         known = StoredTurns(
             {i: found[i] for i in conversations if i in found},
             {i: found[i] for i in turns if i in found},
-            {turn: found[grave] for grave, turn in graves.items() if grave in found},
+            {
+                turn: found[tombstone]
+                for tombstone, turn in tombstones.items()
+                if tombstone in found
+            },
         )
         owners = {turn.parent for turn in known.turns.values() if turn.parent} - conversations
         if owners:

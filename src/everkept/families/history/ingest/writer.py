@@ -86,7 +86,7 @@ class ImportDraft(Value, frozen=False):
 def build_draft(plan: ImportPlan, at: int) -> ImportDraft:
     """What the plan's turns look like as records, with the links of code that is new."""
     draft = ImportDraft()
-    for unheard, slot in plan.graves.items():
+    for unheard, slot in plan.tombstones.items():
         draft.buried += build_tombstone(unheard, slot.owner, slot.session, slot.at, at)
     for record_id, slot in plan.slots.items():
         talk = plan.talks.get(slot.owner)
