@@ -77,7 +77,7 @@ class Environment:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.python = root / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-        self._ensure_ready = root / READY
+        self._ready = root / READY
         self._unfinished = root / UNFINISHED
 
     def is_current(self, needs: str) -> bool:
@@ -92,12 +92,12 @@ class Environment:
         # Dated by when the requirements were read, since what changes after that is newer. Who
         # may not write here can still start from here.
         with suppress(OSError):
-            os.utime(self._ensure_ready, ns=(read_at, read_at))
+            os.utime(self._ready, ns=(read_at, read_at))
         return True
 
     def is_sound(self) -> bool:
         """Whether packages can be put into it as it is."""
-        if self._ensure_ready.exists():
+        if self._ready.exists():
             content = self._content()
             # The system may have replaced the Python that the links lead to.
             return content is not None and content.python == _dotted(version_of(self.python))
@@ -112,7 +112,7 @@ class Environment:
         if content:
             # An environment never shrinks: its owner may be at work with the larger set.
             needs = max(needs, content.requirements, key=("run", "dev").index)
-            self._ensure_ready.replace(self._unfinished)
+            self._ready.replace(self._unfinished)
         else:
             self._unfinished.touch()
         try:
@@ -120,7 +120,7 @@ class Environment:
         except StepFailed:
             # As good as it was before, and the next start tries again.
             if content:
-                self._unfinished.replace(self._ensure_ready)
+                self._unfinished.replace(self._ready)
             else:
                 self._unfinished.unlink()
             raise
@@ -129,7 +129,7 @@ class Environment:
         if self._is_somebody_elses():
             raise OSError(f"{self.root} holds other things than an environment of everkept")
         self._unfinished.touch()
-        self._ensure_ready.unlink(missing_ok=True)
+        self._ready.unlink(missing_ok=True)
         self._clear()
         say(f"making {self.root} with Python {_dotted(sys.version_info[:3])}")
         make(self.root, self.python, CHECKOUT)
@@ -149,13 +149,13 @@ class Environment:
         draft = self.root / f"{READY}.new"
         draft.write_text("\n".join([*astuple(content), ""]), encoding="utf-8")
         os.utime(draft, ns=(read_at, read_at))
-        draft.replace(self._ensure_ready)
+        draft.replace(self._ready)
         self._unfinished.unlink()
 
     def _content(self) -> Content | None:
         """Nothing also when the directory was moved: scripts in it hold absolute paths."""
         try:
-            lines = self._ensure_ready.read_text(encoding="utf-8").splitlines()
+            lines = self._ready.read_text(encoding="utf-8").splitlines()
         except OSError:
             return None
         content = Content(*lines) if len(lines) == 5 else None

@@ -25,7 +25,7 @@ class Load:
     """Several tasks that store one record after the other, and remember what was acknowledged."""
 
     def __init__(self, folder: Path, url: str, namespace: str, first: int = 0) -> None:
-        self._shift_stamp = asyncio.Event()
+        self._turned = asyncio.Event()
         self.statuses: list[str] = []
         self.library = over_server(url, namespace, folder, on_change=self._turn)
         self.stored: dict[int, list[str]] = {writer: [] for writer in range(first, first + WRITERS)}
@@ -35,7 +35,7 @@ class Load:
 
     def _turn(self, condition: Condition) -> None:
         self.statuses.append(condition.status)
-        self._shift_stamp.set()
+        self._turned.set()
 
     def start(self) -> None:
         self._writers = [asyncio.create_task(self._write(writer)) for writer in self.stored]
@@ -62,8 +62,8 @@ class Load:
     async def becomes(self, *statuses: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while self.library.condition.status not in statuses:
-                self._shift_stamp.clear()
-                await self._shift_stamp.wait()
+                self._turned.clear()
+                await self._turned.wait()
 
     async def end(self) -> None:
         self._is_over = True

@@ -78,7 +78,7 @@ class Contender:
         self.sleeps = False
         self._contention = contention
         self._turn: asyncio.Future[None] | None = None
-        self._is_pending = asyncio.Event()
+        self._waits = asyncio.Event()
         terms = LockTerms(
             lease=LEASE,
             patience=float("inf"),
@@ -92,7 +92,7 @@ class Contender:
         files = SteppedFiles(contention.files, self._step, contention.stamps)
         self._locks = FolderLocks(files, "", terms)
         self.task = asyncio.create_task(self._contend())
-        self.task.add_done_callback(lambda _: self._is_pending.set())
+        self.task.add_done_callback(lambda _: self._waits.set())
 
     @property
     def is_done(self) -> bool:
@@ -102,7 +102,7 @@ class Contender:
         """One step further, until the next one waits to be taken."""
         await self.settle()
         if self._turn is not None and not self.is_done:
-            self._is_pending.clear()
+            self._waits.clear()
             self._turn.set_result(None)
             await self.settle()
 
@@ -112,7 +112,7 @@ class Contender:
         self.task.cancel()
 
     async def settle(self) -> None:
-        await self._is_pending.wait()
+        await self._waits.wait()
 
     async def _contend(self) -> None:
         for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ class Contender:
             return
         self._contention.check()
         self._turn = asyncio.get_running_loop().create_future()
-        self._is_pending.set()
+        self._waits.set()
         await self._turn
 
     async def _sleep(self, _: float) -> None:

@@ -186,7 +186,7 @@ class Load:
     """
 
     def __init__(self, servers: list[Machine]) -> None:
-        self._get_servers = servers
+        self._servers = servers
         self.acknowledged: list[str] = []
         self._news = threading.Condition()
         self._is_over = threading.Event()
@@ -228,7 +228,7 @@ class Load:
                 return
             content = f"Parcel {client}-{attempt} has arrived"
             try:
-                self._get_servers[server % len(self._get_servers)].store(content)
+                self._servers[server % len(self._servers)].store(content)
             except Lost:
                 server += 1
                 continue

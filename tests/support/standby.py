@@ -209,7 +209,7 @@ class Standing:
         self.replica = SqliteLibrary(folder / "replica", clock=self.clock)
         self.journal = Journal(folder / "journal.db")
         self.told: list[Condition] = []
-        self._shift_stamp = asyncio.Event()
+        self._turned = asyncio.Event()
         self.library = StandbyLibrary(
             self.line.to(self.database),
             self.replica,
@@ -224,13 +224,13 @@ class Standing:
 
     def _turn(self, condition: Condition) -> None:
         self.told.append(condition)
-        self._shift_stamp.set()
+        self._turned.set()
 
     async def becomes(self, status: str) -> None:
         async with asyncio.timeout(BOUND):
             while self.library.condition.status != status:
-                self._shift_stamp.clear()
-                await self._shift_stamp.wait()
+                self._turned.clear()
+                await self._turned.wait()
 
     async def followed(self) -> None:
         """The copy has come as far as the database: it was looked at, and found to be level."""

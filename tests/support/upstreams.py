@@ -64,14 +64,14 @@ class Clock:
     """The clock of the running loop, which a test may put forward."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._prepare_hint = 0.0
+        self._ahead = 0.0
         loop = asyncio.get_running_loop()
         real = loop.time
-        monkeypatch.setattr(loop, "time", lambda: real() + self._prepare_hint)
+        monkeypatch.setattr(loop, "time", lambda: real() + self._ahead)
 
     async def goes_on(self, seconds: float) -> None:
         """Whatever is due by then happens."""
-        self._prepare_hint += seconds
+        self._ahead += seconds
         for _ in range(20):
             await asyncio.sleep(0)
 

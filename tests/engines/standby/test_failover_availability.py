@@ -32,7 +32,7 @@ class Database:
         self.asked = 0
         self.time = Time()
         self.told: list[str] = []
-        self._shift_stamp = asyncio.Event()
+        self._turned = asyncio.Event()
         self.brings = asyncio.Event()
         self.brings.set()
         self.fails: Exception | None = None  # when something is brought over
@@ -64,13 +64,13 @@ class Database:
 
     def turn(self) -> None:
         self.told.append(self.reaching.status)
-        self._shift_stamp.set()
+        self._turned.set()
 
     async def becomes(self, status: str) -> None:
         async with asyncio.timeout(60):
             while self.reaching.status != status:
-                self._shift_stamp.clear()
-                await self._shift_stamp.wait()
+                self._turned.clear()
+                await self._turned.wait()
 
 
 @pytest.fixture
