@@ -45,10 +45,9 @@ T = TypeVar("T")
 # How long the copy of a database that is away is believed about accounts. Who is let out where
 # all servers see it is let out here too by then.
 TRUST_HOURS = 24
-TRUST_MICROSECONDS = TRUST_HOURS * 3600 * 1_000_000  # microseconds
-CLOCK_SKEW_MICROSECONDS = (
-    60 * 1_000_000
-)  # microseconds by which the clock may have been set back since
+TRUST_MICROSECONDS = TRUST_HOURS * 3600 * 1_000_000
+# microseconds by which the clock may have been set back since
+CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
 
 
 class UnknownAccount:

@@ -26,7 +26,7 @@ TokenKind = Literal["owner", "account", "peer"]
 
 # How the secret of each kind begins. Those of accounts once began as the owner's do.
 SECRET_PREFIXES: Mapping[TokenKind, str] = {"owner": "evk_", "account": "evku_", "peer": "evkp_"}
-MAX_LABEL_CHARACTERS = 100  # characters
+MAX_LABEL_CHARACTERS = 100
 # How the keys of notes begin that say whose a token is, each with the hash of its secret behind.
 TOKEN_NOTES = NOTE_PREFIX + "token."
 
@@ -91,7 +91,7 @@ AccessLevel = Literal["own", "read", "write"]
 
 # A name of an account holds no "/", so no key of one is the beginning of another's.
 GRANT_NOTES = NOTE_PREFIX + "grant."
-_MAX_MICROSECONDS = 2**53  # microseconds: beyond it no moment is one of ours
+_MAX_MICROSECONDS = 2**53  # beyond it no moment is one of ours
 _ENDED_ACCESS = "none"  # the access of a grant that has ended: its name stays that of its project
 
 

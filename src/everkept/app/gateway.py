@@ -162,15 +162,8 @@ FAULT_INSTRUCTIONS = (
     "The gateway's file has a fault: tell the user to run `everkept gateway check`."
 )
 WATCH_SECONDS = 1.0  # seconds between two looks at the file
-REFRESH_PAUSES_SECONDS = (
-    0.2,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-    15.0,
-    30.0,
-)  # seconds between looks at what a server has
+# seconds between looks at what a server has
+REFRESH_PAUSES_SECONDS = 0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
 LISTING_SECONDS = 5.0  # seconds that a list of tools waits for servers that are passed through
 
 OpenUpstream = Callable[[UpstreamSettings], Upstream]

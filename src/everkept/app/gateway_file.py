@@ -20,7 +20,7 @@ from everkept.families.gateway.model import FileProblem, GatewayConfig
 from everkept.settings import GATEWAY, Settings, choose_toolsets
 from everkept.values import Value
 
-MAX_FILE_BYTES = 16 * 1024 * 1024  # bytes
+MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class GatewayFileState(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHOWN_WEEKS = 12  # that growth is told of
 MAX_RECALLED = 5
 MAX_SHOWN_CHARACTERS = 200  # characters of what was recalled
-WEEK_MICROSECONDS = 7 * 86_400_000_000  # microseconds
+WEEK_MICROSECONDS = 7 * 86_400_000_000
 
 _SIDE_FILES = ("-wal", "-shm")  # that belong to a database
 _SERVER_MODES = ("local-server", "remote")  # modes in which what is in files here is a copy

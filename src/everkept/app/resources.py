@@ -24,9 +24,8 @@ if TYPE_CHECKING:  # memories are loaded where they are offered
 
 DEGRADED_KEY = "degraded"
 MAX_SESSIONS = 1_000  # that are remembered to have been told
-REPEAT_MICROSECONDS = (
-    3600 * 1_000_000
-)  # microseconds before a session is told again that writes are brought over
+# microseconds before a session is told again that writes are brought over
+REPEAT_MICROSECONDS = 3600 * 1_000_000
 
 
 class AbsenceNotices:
@@ -90,7 +89,7 @@ def describe_absence(absence: UnreachableInfo, place: str = "") -> str:
 
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
-WATCH_SECONDS = 0.2  # seconds; a look costs microseconds
+WATCH_SECONDS = 0.2  # a look costs microseconds
 # Where the library tells of changes a look costs more, and files change without a word of it.
 NOTIFIED_WATCH_SECONDS = 1.0
 

@@ -288,7 +288,7 @@ def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any
 MAX_CALLS = 100_000
 SERVER_LOG_HINT = "Each server keeps its own log: --data-dir names the server's data folder."
 UNSURE_NOTE = "may have touched it: more was touched than the line names, or no end is noted."
-DAY_MICROSECONDS = 86_400 * 1_000_000  # microseconds
+DAY_MICROSECONDS = 86_400 * 1_000_000
 
 
 @click.command("access-log")

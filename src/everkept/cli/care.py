@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
 
 HOOKS_CHECK = "hooks"
-WEEK_MICROSECONDS = 7 * 86_400 * 1_000_000  # microseconds
+WEEK_MICROSECONDS = 7 * 86_400 * 1_000_000
 MAX_JOB_SECONDS = 600.0  # seconds after which a job should have been worked off
 MAX_OLD_LEDGERS = 50
 

@@ -260,7 +260,7 @@ def _format_outcome(each: "ReachedPeer | PeerFault") -> str:
     return f"{each.peer}: it is there and knows us ({version}, {each.milliseconds:g} ms)."
 
 
-HEALTH_SECONDS = 3.0  # seconds
+HEALTH_SECONDS = 3.0
 MAX_ANSWER_BYTES = 1_000  # bytes of an answer
 HEALTH_STATES = ("ok", "ready", "degraded")  # somebody else's server has others
 LOCAL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere does so here

@@ -17,13 +17,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINES: tuple[str, ...] = get_args(Engine)
 # The password is not among them: others see the options of a program.
 ENGINE_SETTINGS = ("engine", "database_url", "database_user")
-COMMON_SETTINGS = (
-    "data_dir",
-    "project",
-    "config",
-    *ENGINE_SETTINGS,
-    "log_level",
-)  # settings, in all commands
+# settings, in all commands
+COMMON_SETTINGS = "data_dir", "project", "config", *ENGINE_SETTINGS, "log_level"
 
 
 class CountRange(click.IntRange):

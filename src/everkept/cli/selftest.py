@@ -148,8 +148,8 @@ def demo(
         print_json({"steps": told})
 
 
-TICK_SECONDS = 0.05  # seconds
-KILL_SECONDS = 0.3  # seconds, on average
+TICK_SECONDS = 0.05
+KILL_SECONDS = 0.3  # on average
 ANSWER_SECONDS = 30.0  # seconds without an answer that count as a failure
 
 ShowProgress = Callable[

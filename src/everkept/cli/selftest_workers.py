@@ -325,7 +325,7 @@ HUB_NAME = "hub"  # in each project; relations lead to it, and all writers descr
 ENTITY_TYPE = "trial"
 RELATION_VERB = "belongs_to"
 
-MOVE_SECONDS = 1.5  # seconds, on average
+MOVE_SECONDS = 1.5  # on average
 MAX_ATTEMPTS = 200  # to put a project away or to bring it back
 
 _SENTENCE = """

@@ -180,7 +180,7 @@ class ServerConfigPart(Value):
 
 
 HOOKS_KEY = "hooks"
-HOOK_TIMEOUT_SECONDS = 15  # seconds; a hook ends itself earlier
+HOOK_TIMEOUT_SECONDS = 15  # a hook ends itself earlier
 _SHELL_MATCHER = "Bash|PowerShell"
 _TOOL_MATCHER = f"{_SHELL_MATCHER}|Edit|MultiEdit|Write|NotebookEdit"
 

@@ -128,8 +128,8 @@ JSON = dict[str, Any]
 
 SINGLE_UPSTREAM = "upstream"  # the name of an upstream that stands alone in its file
 GATEWAY_CLIENT = "everkept-gateway"  # the name under which a gateway greets the servers behind it
-CONNECT_SECONDS = 60.0  # seconds; the first start of a package may have to fetch it
-CALL_SECONDS = 120.0  # seconds; clients themselves rarely wait longer
+CONNECT_SECONDS = 60.0  # the first start of a package may have to fetch it
+CALL_SECONDS = 120.0  # clients themselves rarely wait longer
 MAX_RENEWALS = 10  # how many times its time a call may take that tells of progress
 
 _SWITCHES = ("-y", "--yes", "-m")  # what may stand before the name of what is to be run

@@ -11,7 +11,7 @@ from everkept.values import Value, replace
 
 Status = Literal["active", "archived"]
 
-MAX_PROJECT_NAME_CHARACTERS = 100  # characters
+MAX_PROJECT_NAME_CHARACTERS = 100
 USER_PROJECT = "@user"  # how commands name what belongs to the user and to no project
 # What folders call themselves, `--project auto`, and the user's own.
 RESERVED_NAMES = frozenset({".", "..", "auto", USER_PROJECT})

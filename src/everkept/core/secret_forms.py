@@ -110,7 +110,7 @@ MAX_COMMAND_CHARACTERS = 2_000  # characters of a command behind its program
 MAX_NESTED_PROGRAMS = (
     8  # names of programs among the words of one, so that no text takes its square
 )
-MIN_PASSWORD_CHARACTERS = 3  # characters; less is a switch of its own, or says nothing
+MIN_PASSWORD_CHARACTERS = 3  # less is a switch of its own, or says nothing
 
 
 class _Options(NamedTuple):

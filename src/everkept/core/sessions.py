@@ -13,10 +13,9 @@ from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
 NOTE_PREFIX = "account."  # how the keys of notes begin that say who has an account, and sees what
-USER_NOTE_PREFIX = (
-    NOTE_PREFIX + "user."
-)  # of those, the ones about who there is; the name of the account follows
-MAX_NAME_CHARACTERS = 40  # characters
+# of those, the ones about who there is; the name of the account follows
+USER_NOTE_PREFIX = NOTE_PREFIX + "user."
+MAX_NAME_CHARACTERS = 40
 NAME_PATTERN = rf"[a-z0-9._-]{{1,{MAX_NAME_CHARACTERS}}}"  # as a pattern
 OWNER = "owner"  # how lists and logs call who has everything; no account is called so
 

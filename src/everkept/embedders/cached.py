@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_CACHED_QUESTIONS = 10_000  # questions; 19 MB when there are so many
-CACHE_MICROSECONDS = 24 * 3_600 * 1_000_000  # microseconds, from when a question was last asked
+CACHE_MICROSECONDS = 24 * 3_600 * 1_000_000  # from when a question was last asked
 
 
 class CachedEmbedder:

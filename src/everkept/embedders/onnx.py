@@ -32,9 +32,9 @@ START = "[CLS]"
 END = "[SEP]"
 SPECIAL_PIECES = ("[PAD]", UNKNOWN, START, END, "[MASK]")
 
-MAX_WORD_CHARACTERS = 100  # characters; a longer word is unknown as a whole
+MAX_WORD_CHARACTERS = 100  # a longer word is unknown as a whole
 CACHED_CHUNKS = 16_384
-MAX_CACHED_CHARACTERS = 64  # characters; texts without spaces would fill the cache with sentences
+MAX_CACHED_CHARACTERS = 64  # texts without spaces would fill the cache with sentences
 
 
 class WordPiece:
@@ -171,7 +171,7 @@ MODEL_FOLDER = Path(__file__).parent / "model"
 NETWORK_FILE = "minilm_w8.onnx"
 VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SIZE = 30_522
-FILE_BYTES = {NETWORK_FILE: 23_667_761, VOCABULARY_FILE: 231_508}  # bytes
+FILE_BYTES = {NETWORK_FILE: 23_667_761, VOCABULARY_FILE: 231_508}
 DIMENSIONS = 384
 
 WINDOW_PIECES = 254  # pieces: the model was trained on 256, and two of them mark start and end

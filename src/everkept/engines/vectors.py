@@ -15,10 +15,8 @@ Signs = NDArray[np.uint8]
 MAX_EXACT_VECTORS = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
 RESCORED_KEYS = 400  # candidates of a scan over codes whose floats are read
 BLOCK_ROWS = 16_384  # rows whose distances are counted inside the processor's cache
-SAMPLE_STEP, SAMPLE_FACTOR = (
-    32,
-    8,
-)  # one of so many scores is looked at first, where so many are there
+# one of so many scores is looked at first, where so many are there
+SAMPLE_STEP, SAMPLE_FACTOR = 32, 8
 MAX_TAIL_VECTORS = (
     1_024  # new vectors that are kept apart, because to insert one among all copies them all
 )

@@ -49,7 +49,7 @@ from everkept.values import Value, field, replace
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
-COMMIT_ROWS = 150  # rows: little and often, so that others write in between
+COMMIT_ROWS = 150  # little and often, so that others write in between
 PAUSE_SECONDS = 0.004  # seconds between commits, for the same reason
 IMPORT_TOOL = "import"
 

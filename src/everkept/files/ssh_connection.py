@@ -248,7 +248,7 @@ MISSING_ERRORS = (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath)
 TAKEN_ERRORS = (asyncssh.SFTPFailure, asyncssh.SFTPFileAlreadyExists)
 
 _MAX_BLOCK_BYTES = 1 << 18  # bytes in one request; OpenSSH hangs up on more
-_SMALL_FILE_BYTES = 4096  # bytes
+_SMALL_FILE_BYTES = 4096
 _CONCURRENT_BLOCKS = 8  # requests under way for one file: hides the way there and back
 
 T = TypeVar("T")

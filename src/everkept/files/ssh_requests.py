@@ -27,7 +27,7 @@ from everkept.files.local_disk import build_temporary_name, is_temporary
 from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.values import Value
 
-_SECOND_MICROSECONDS = 1_000_000  # microseconds
+_SECOND_MICROSECONDS = 1_000_000
 _MAX_LINKS = 16  # one after the other; those in a circle have no end
 
 

@@ -16,7 +16,7 @@ from everkept.values import Value, replace
 ENTITY = "entity"
 OBSERVATION = "observation"
 UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
-MAX_NAME_CHARACTERS = 500  # characters
+MAX_NAME_CHARACTERS = 500
 STUB_FACETS: Mapping[str, Any] = {"stub": True}  # the facets of a stub
 
 

@@ -25,7 +25,7 @@ HANDLED_EVENTS = ("SessionStart", PROMPT_EVENT, "PostToolUse", "PostToolUseFailu
 MIN_NAME_SIMILARITY = (
     0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
 )
-MAX_INPUT_BYTES = 16_000_000  # bytes
+MAX_INPUT_BYTES = 16_000_000
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
 EVENT_SECONDS = {PROMPT_EVENT: 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}

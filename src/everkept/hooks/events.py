@@ -122,7 +122,7 @@ def _get_path(facts: Mapping[str, Any], key: str) -> "Path | None":
 
 
 # Longer ones are put into a file by the client, with a preview of it in their place.
-MAX_CONTEXT_CHARACTERS = 8_000  # characters
+MAX_CONTEXT_CHARACTERS = 8_000
 
 
 def format_answer(event: str, answer: HookAnswer | None) -> bytes:

@@ -37,9 +37,9 @@ USER = "user"
 MAX_COMPARED_CHARACTERS = 3_600  # characters of a text
 PASSAGE_CHARACTERS, STEP_CHARACTERS = 1_200, 800  # in a longer stretch any words come together
 MIN_RELATED_WORDS = 2  # words of a prompt that a passage has which speaks of the same things
-SHORT_ANSWER_CHARACTERS = 80  # characters; such an answer says less than its question
+SHORT_ANSWER_CHARACTERS = 80  # such an answer says less than its question
 MIN_NEW_WORDS = 3  # words of an old question that a new one does not have, for it to tell anything
-MAX_QUESTION_CHARACTERS = 400  # characters; who writes more tells something
+MAX_QUESTION_CHARACTERS = 400  # who writes more tells something
 SAME_ERROR_LIKENESS = 1.0  # how like an error is to one that has said the same
 
 

@@ -14,7 +14,7 @@ from everkept.language.telling_words import TellingWord, find_telling_words
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
 # after it what to do with it, and most programs end with what went wrong.
-HEAD_CHARACTERS, TAIL_CHARACTERS = 2_500, 1_500  # characters
+HEAD_CHARACTERS, TAIL_CHARACTERS = 2_500, 1_500
 MIN_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
 MIN_HINTED_WORDS = 2  # where something in it hints at the past
 MIN_TOPIC_WORDS = 2  # below that, the rest of the prompt says more about what is meant

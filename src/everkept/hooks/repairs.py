@@ -22,7 +22,7 @@ _NAME = re.compile(
 _WORD = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"|;&\\])+", re.DOTALL)
 _PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]")
 _MASK = "[masked: password]"
-MIN_SECRET_CHARACTERS = 3  # characters; less is a number or a letter
+MIN_SECRET_CHARACTERS = 3  # less is a number or a letter
 MIN_OUTPUT_SECRET_CHARACTERS = 6  # what is shorter may be a word of its own in an output
 
 

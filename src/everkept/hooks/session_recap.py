@@ -21,13 +21,13 @@ from everkept.patterns import compile_late
 if TYPE_CHECKING:
     from everkept.core.ports import ReadOnlyLibrary, RecordStore
 
-MAX_DECISION_CHARACTERS = 300  # characters
+MAX_DECISION_CHARACTERS = 300
 MAX_PROMPT_CHARACTERS = 300
 MAX_TURN_CHARACTERS = 20_000  # characters of a turn
 MIN_WORDS = 2
 
 _WORD = compile_late(r"\w[\w'’.-]*")
-_MIN_WORD_CHARACTERS = 4  # characters, where a script puts no blanks between words
+_MIN_WORD_CHARACTERS = 4  # where a script puts no blanks between words
 
 
 def is_meaningful(prompt: str) -> bool:
@@ -69,7 +69,7 @@ def collect_decisions(texts: Iterable[str], most: int) -> list[str]:
     return list(found)[:most]
 
 
-MAX_TAIL_BYTES = 300_000  # bytes, the last
+MAX_TAIL_BYTES = 300_000  # the last
 MAX_UTTERANCE_CHARACTERS = 20_000  # characters that are read of what one said
 
 

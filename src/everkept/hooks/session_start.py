@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everkept.core.ports import ReadOnlyLibrary, RecordStore
     from everkept.settings import Settings
 
-MAX_BRIEFING_CHARACTERS = 7_500  # characters: clients put more than 8,000 aside
+MAX_BRIEFING_CHARACTERS = 7_500  # clients put more than 8,000 aside
 TITLE = "## Memory of earlier work\nFrom Everkept, on this machine."
 
 BEFORE_COMPACTION = "before"
@@ -95,7 +95,7 @@ def _fence_body(body: str, more: str) -> str:
     return "\n".join(part for part in (TITLE, fence_memories(body), more) if part)
 
 
-MAX_TASK_BYTES = 200_000  # bytes; a list of tasks that is longer is read in part
+MAX_TASK_BYTES = 200_000  # a list of tasks that is longer is read in part
 _PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # an item of a template that nobody filled in
 
 
@@ -307,10 +307,8 @@ def _describe_session(talk: _PastSession) -> str:
 
 
 COMPACT_SOURCE = "compact"
-CONTEXT_LOST_SOURCES = (
-    "clear",
-    COMPACT_SOURCE,
-)  # sources after which nothing is left of what was given before
+# sources after which nothing is left of what was given before
+CONTEXT_LOST_SOURCES = "clear", COMPACT_SOURCE
 
 MIN_IMPORTANCE = 0.5  # importance from which a memory is told
 HIGH_IMPORTANCE = 0.7  # from which newer ones do not push it out

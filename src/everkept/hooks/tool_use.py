@@ -23,7 +23,7 @@ def is_automatic(record: Record) -> bool:
     return bool(record.facets.get("automatic"))
 
 
-MAX_COMMAND_CHARACTERS = 200  # characters
+MAX_COMMAND_CHARACTERS = 200
 MAX_FILES = 8  # that one memory names
 
 

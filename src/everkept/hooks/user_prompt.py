@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 OVERVIEW_MARK = "overview"  # in the ledger: once a session is enough
 MAX_SCANNED_RECORDS = 40  # records a question, of which some may not be meant
 MAX_CONVERSATIONS, MAX_DECISIONS, MAX_TODOS = 5, 4, 5
-MAX_TITLE_CHARACTERS, MAX_LINE_CHARACTERS = 120, 300  # characters
+MAX_TITLE_CHARACTERS, MAX_LINE_CHARACTERS = 120, 300
 DECISION_QUERY = "decided agreed settled chose decision"  # what a decision is told by
 
 

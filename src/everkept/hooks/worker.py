@@ -31,18 +31,17 @@ from everkept.values import Value, field, replace
 if TYPE_CHECKING:
     from everkept.app.hook_tasks import SessionEnd
 
-WORK_SECONDS = 300.0  # seconds; what is left then is the next one's
+WORK_SECONDS = 300.0  # what is left then is the next one's
 GRACE_SECONDS = 15.0  # seconds that it gets for ending in order
-MAX_MEMORY_BYTES = 1024**3  # bytes
+MAX_MEMORY_BYTES = 1024**3
 # Where the system does not see to it. Windows does not, and has no cheap way to ask for it either:
 # there only the size of the portions that are taken in bounds it.
 MAX_RESIDENT_BYTES = MAX_MEMORY_BYTES if sys.platform == "darwin" else inf
 NICENESS = 10
 
 MAX_FAILURES = 3  # of one job
-TRANSIENT_MICROSECONDS = (
-    86_400 * 1_000_000
-)  # microseconds in which what will pass does not count as a failure
+# microseconds in which what will pass does not count as a failure
+TRANSIENT_MICROSECONDS = 86_400 * 1_000_000
 MAX_STARTS = 10  # that bring a job no further: whatever it is that kills the worker, it stays
 
 

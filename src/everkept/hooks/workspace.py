@@ -158,7 +158,7 @@ def _clean_event(event: str) -> str:
 
 SESSIONS_FOLDER = "sessions"  # inside the folder of the hooks
 RETENTION_DAYS = 14  # after its last claim; nobody takes a session up later than that
-DAY_SECONDS = 86_400  # seconds
+DAY_SECONDS = 86_400
 
 _SWEEP_FILE = "swept"  # the file in it that was written when old ones were last looked for
 _RESET_LINE = "reset"

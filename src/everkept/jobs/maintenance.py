@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 EMBEDDED_KINDS = (MEMORY, SECTION_KIND, TURN, CODE)
 
 
-LEASE_MICROSECONDS = (
-    30 * 1_000_000
-)  # microseconds after which the work of a process that died is free
+# microseconds after which the work of a process that died is free
+LEASE_MICROSECONDS = 30 * 1_000_000
 
 
 class TurnLease:

@@ -192,7 +192,7 @@ FOREIGN_INDICATORS = (
 )
 
 
-MAX_TOPIC_CHARACTERS = 200  # characters
+MAX_TOPIC_CHARACTERS = 200
 
 
 class PastTrigger(NamedTuple):

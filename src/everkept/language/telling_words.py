@@ -160,7 +160,7 @@ CODE_WORDS = frozenset(_CODE_WORD_LIST.split())
 
 MAX_WORDS = 24  # that are looked up; what has more of them is a document
 LAST_WORDS = 8  # of these, from the end
-MAX_WORD_CHARACTERS = 40  # characters; what is longer is a key or a hash
+MAX_WORD_CHARACTERS = 40  # what is longer is a key or a hash
 MIN_DIGITS = 3  # of a number that tells something, as 404 does
 MIN_PART_CHARACTERS = 3  # letters of a part of a name that stands for itself
 

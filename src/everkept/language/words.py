@@ -54,7 +54,7 @@ FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
 
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
 MAX_PHRASE_WORDS = 64
-MAX_EXPRESSION_CHARACTERS = 2_000  # characters; what is longer was pasted, and its words are plain
+MAX_EXPRESSION_CHARACTERS = 2_000  # what is longer was pasted, and its words are plain
 MAX_NESTED_PARENTHESES = (
     6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
 )

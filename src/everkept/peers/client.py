@@ -41,7 +41,7 @@ from everkept.errors import InvalidInput
 from everkept.peers.peer_file import PeerFile
 from everkept.values import Value
 
-MAX_CONTENT_CHARACTERS = 4_000  # characters
+MAX_CONTENT_CHARACTERS = 4_000
 MAX_ANSWER_CHARACTERS = 100_000  # of the contents of one answer
 MAX_LABEL_CHARACTERS = 200
 MAX_NOTICES = 5
@@ -174,7 +174,7 @@ def _parse_notices(given: object) -> list[str]:
     return [label for label in labels if label]
 
 
-MAX_HEAD_BYTES = 16 * 1024  # bytes
+MAX_HEAD_BYTES = 16 * 1024
 MAX_BODY_BYTES = 2 * 1024 * 1024
 RESOLVER_THREADS = 4  # that are looked up at once
 _CHUNK_BYTES = 64 * 1024

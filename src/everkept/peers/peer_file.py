@@ -25,7 +25,7 @@ from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Ref
 from everkept.values import Value
 
 PEERS_FILE = "peers.json"
-MAX_FILE_BYTES = 1024 * 1024  # bytes
+MAX_FILE_BYTES = 1024 * 1024
 _OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
 
 

@@ -120,7 +120,7 @@ _ERROR = compile_late(r"(?:Error|Exception|Warning)$")
 _LETTERS = compile_late(r"[^\W_]+")
 
 
-MAX_CHARACTERS = 2_000  # characters; what comes after was pasted, and says no more
+MAX_CHARACTERS = 2_000  # what comes after was pasted, and says no more
 MAX_MENTIONS = 10  # of each sort
 MAX_PHRASE_WORDS = 4  # words of a concept that nobody put into quotes
 

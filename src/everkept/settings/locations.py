@@ -128,7 +128,7 @@ _ENCRYPTED = ("wss", "https")
 _SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
 _UNCHECKED_MODES = ("require",)  # encrypted, and to whom is not asked
 _SCHEME = "postgresql"
-_MAX_NAME_BYTES = 63  # bytes; PostgreSQL cuts off what is beyond
+_MAX_NAME_BYTES = 63  # PostgreSQL cuts off what is beyond
 
 
 class ServerKind(NamedTuple):

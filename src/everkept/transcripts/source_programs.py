@@ -191,8 +191,8 @@ MAX_LIST_BYTES = 4 * _MEBIBYTE  # of projects, that a program keeps for itself
 
 # A portion ends with what brings it to one of these.
 PORTION_EVENTS = 64
-PORTION_CHARACTERS = _MEBIBYTE  # characters
-PORTION_BYTES = 4 * _MEBIBYTE  # bytes, so that what holds no turns comes to an end too
+PORTION_CHARACTERS = _MEBIBYTE
+PORTION_BYTES = 4 * _MEBIBYTE  # so that what holds no turns comes to an end too
 
 # Characters and things of a turn.
 MAX_TEXT_CHARACTERS = 1_000_000

@@ -138,7 +138,7 @@ def restrict_to_get(app: ASGIApp) -> ASGIApp:
 
 
 MAX_KEYS = 4096  # of which something is remembered; the one that came longest ago is forgotten
-ROUNDING_SECONDS = 1e-6  # seconds; sums of intervals are not exact
+ROUNDING_SECONDS = 1e-6  # sums of intervals are not exact
 
 SecondsClock = Callable[[], float]
 

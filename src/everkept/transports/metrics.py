@@ -102,7 +102,7 @@ async def _send_status(send: Send, status: int, word: str) -> None:
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 UNKNOWN_TOOL = "unknown"
 MAX_OUTCOMES = 64  # of all tools; codes of other servers' making must not fill the memory
 OTHER_OUTCOME = "other"

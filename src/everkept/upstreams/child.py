@@ -148,7 +148,7 @@ def _list_endings(name: str, environment: Mapping[str, str]) -> list[str]:
 
 LOGGED_CHARACTERS = 500  # characters of one line
 MAX_LOGGED_LINES = 50  # in the log, within PERIOD
-LOG_PERIOD_SECONDS = 1.0  # seconds
+LOG_PERIOD_SECONDS = 1.0
 
 _LINE_BYTES = LOGGED_CHARACTERS * 8  # bytes of one line
 _LAST_LINES = 3  # for the reason why it ended, or was not ready
@@ -226,7 +226,7 @@ LAST_OUTPUT_SECONDS = 0.5  # seconds for what a program has written before it en
 
 _OUTPUT, _ERRORS = 1, 2
 _MAX_UNREAD_BYTES = 1024 * 1024  # bytes that a program has not read yet
-_POLL_SECONDS = 0.02  # seconds
+_POLL_SECONDS = 0.02
 
 OnLine = Callable[[bytes | OverlongLine], None]
 

@@ -192,21 +192,14 @@ _NAME_PARAMETERS = {
     "resources/read": "uri",
 }  # by method
 _HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
-_HEADER_TYPES = (
-    "string",
-    "integer",
-    "boolean",
-)  # no number: not everyone writes a float in the same way
+# no number: not everyone writes a float in the same way
+_HEADER_TYPES = "string", "integer", "boolean"
 _PLAIN = re.compile(r"[\x20-\x7E]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 
-_DATA_KEYWORDS = (
-    "const",
-    "default",
-    "enum",
-    "examples",
-)  # keywords of a schema whose values are none
+# keywords of a schema whose values are none
+_DATA_KEYWORDS = "const", "default", "enum", "examples"
 
 ArgumentPath = tuple[str, ...]
 

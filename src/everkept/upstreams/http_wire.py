@@ -221,17 +221,14 @@ def _format_status(status: int) -> str:
 MAX_REFUSAL_BYTES = 64 * 1024  # bytes of an answer that is an error
 NOTE_SECONDS = 2.0  # for what no call waits for, such as a farewell
 RESUME_BOUNDS_SECONDS = (0.1, 60.0)  # before a stream is resumed, whatever the server wishes
-RESUME_PAUSE_SECONDS = 1.0  # seconds, if the server has no wish
+RESUME_PAUSE_SECONDS = 1.0  # if the server has no wish
 MAX_RESUMES = 2  # in vain, one after the other
 MAX_REDIRECTS = 20
 
 ACCEPTED = 202
 METHOD_KEEPING_REDIRECTS = (307, 308)
-CALLER_STATUSES = (
-    UNAUTHORIZED,
-    FORBIDDEN,
-    TOO_MANY_REQUESTS,
-)  # about who asks, not about the question
+# about who asks, not about the question
+CALLER_STATUSES = UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS
 UNKNOWN_SESSION_CODES = (-32000, -32600)  # codes of servers that refuse a session they do not know
 SESSION_HEADER = "mcp-session-id"
 EVENT_STREAM_TYPE, JSON_TYPE = "text/event-stream", "application/json"

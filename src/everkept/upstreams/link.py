@@ -139,7 +139,7 @@ def _build_version_error(upstream: str, versions: str) -> UpstreamUnavailable:
     )
 
 
-MIN_SECRET_CHARACTERS = 6  # characters; what is shorter is part of many a word
+MIN_SECRET_CHARACTERS = 6  # what is shorter is part of many a word
 _MASK = "[masked: variable]"
 
 Mask = Callable[[str], str]

@@ -19,17 +19,11 @@ from everkept.upstreams.link import (
     build_mask,
 )
 
-RETRY_PAUSE_SECONDS = (
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-    15.0,
-    30.0,
-)  # seconds between attempts; the last again and again
+# seconds between attempts; the last again and again
+RETRY_PAUSE_SECONDS = 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
 MAX_WAIT_SECONDS = 3.0  # seconds that a call waits for the next attempt
-SETTLED_SECONDS = 30.0  # seconds; a connection that ends earlier, or of no use, is a setback
-CLOSE_SECONDS = 8.0  # seconds; the end of a program takes less
+SETTLED_SECONDS = 30.0  # a connection that ends earlier, or of no use, is a setback
+CLOSE_SECONDS = 8.0  # the end of a program takes less
 
 log = logging.getLogger(__name__)
 

@@ -110,7 +110,7 @@ UNREACHABLE_HINT = "Is it running, and the way to it open?"
 OUTCOME_UNKNOWN_HINT = "Whether what was under way took effect is unknown."
 CONTENTION_CODES = ("40001", "40P01")  # another transaction was in the way: once more may do
 VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
-MAX_REASON_CHARACTERS = 80  # characters
+MAX_REASON_CHARACTERS = 80
 
 _FATAL_REASON = re.compile(r"FATAL:\s*(.+)")
 

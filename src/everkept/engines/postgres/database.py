@@ -370,17 +370,15 @@ class LivenessCheck:
 
 __all__ = ["Database", "Work"]
 
-READ_CONNECTIONS, WRITE_CONNECTIONS = (
-    8,
-    4,
-)  # connections; who waits for a store's turn must not hold up questions
+# connections; who waits for a store's turn must not hold up questions
+READ_CONNECTIONS, WRITE_CONNECTIONS = 8, 4
 MAINTENANCE_CONNECTIONS = (
     2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
 )
 QUERY_SECONDS = 10.0  # seconds for a question
 WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it waits for others
 CONNECT_SECONDS = 5.0  # seconds until a server has let us in
-IDLE_CHECK_SECONDS = 30.0  # seconds; a firewall forgets connections, and says nothing
+IDLE_CHECK_SECONDS = 30.0  # a firewall forgets connections, and says nothing
 LIVENESS_DELAY_SECONDS = 1.0  # seconds of work after which we ask for a sign of life
 STOP_SECONDS = 2.0  # seconds for a server to leave off
 CLOSE_SECONDS = 0.3  # seconds for what is under way when the database is closed

@@ -47,10 +47,8 @@ MAX_UNINDEXED_VECTORS = (
     30_000  # vectors; up to here comparing all of them takes about as long as the index does
 )
 MAX_INDEX_DIMENSIONS = 4_000  # that such an index takes
-HNSW_NEIGHBORS, HNSW_BUILD_WIDTH = (
-    24,
-    200,
-)  # of the graph, and of the search for them while it is made
+# of the graph, and of the search for them while it is made
+HNSW_NEIGHBORS, HNSW_BUILD_WIDTH = 24, 200
 # Bytes for its making; what does not fit is made many times slower.
 GRAPH_BYTES_PER_VECTOR = 300  # each vector, for its neighbours
 MIN_BUILD_BYTES, MAX_BUILD_BYTES = 2**26, 2**30

@@ -15,7 +15,7 @@ from everkept.values import Value
 
 MIN_SERVER_VERSION = 14
 MIN_VECTOR_VERSION = (0, 8)  # the first that goes on looking where a filter left too little
-MAX_NAME_BYTES = 63  # bytes; PostgreSQL cuts off what is beyond
+MAX_NAME_BYTES = 63  # PostgreSQL cuts off what is beyond
 VERSION_KEY = "schema"
 
 _UNAVAILABLE_CODES = ("0A000", "3F000", "42501", "58P01")  # or not for this user

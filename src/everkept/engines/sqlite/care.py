@@ -84,7 +84,7 @@ def _list_drafts(folder: Path) -> list[Path]:
 
 
 LEASE_PREFIX = "lease."
-DAY_MICROSECONDS = 86_400 * 1_000_000  # microseconds
+DAY_MICROSECONDS = 86_400 * 1_000_000
 OLD_BACKUP_MICROSECONDS = 30 * DAY_MICROSECONDS
 
 

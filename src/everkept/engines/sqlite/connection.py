@@ -122,7 +122,7 @@ class DatabaseFile(Protocol):
 Synchronous = Literal["normal", "full"]
 
 BUSY_SECONDS = 10.0  # seconds a write waits for another process
-_FOLD_RETRY_SECONDS = 0.02  # seconds
+_FOLD_RETRY_SECONDS = 0.02
 # What the system says of a full disk, a quota and a limit on files; Windows has its own numbers.
 _DISK_FULL_CODES = {39, 112, 1295} if os.name == "nt" else {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_FLAGS = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -453,8 +453,8 @@ def _translate_error(
     return kind(f"{title} could not be used ({error}).", **facts)
 
 
-_MIN_FREE_BYTES = 1_000_000  # bytes; with fewer on its disk, a file that cannot be used has no room
-_AMPLE_BYTES = 100_000_000  # bytes; with more, something else than the disk is in the way
+_MIN_FREE_BYTES = 1_000_000  # with fewer on its disk, a file that cannot be used has no room
+_AMPLE_BYTES = 100_000_000  # with more, something else than the disk is in the way
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 

@@ -30,7 +30,7 @@ from everkept.engines.sqlite.connection import (
 )
 from everkept.engines.sqlite.schema import Schema
 
-INTERRUPT_SECONDS = 0.01  # seconds
+INTERRUPT_SECONDS = 0.01
 MAX_SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread
 STEPS_PER_CHECK = 1_000  # instructions of SQLite between two looks at the clock
 MAX_LOG_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file

@@ -39,8 +39,8 @@ from everkept.engines.sqlite.vectors import count_vectors
 from everkept.engines.sqlite.word_index import index_records
 from everkept.errors import EverkeptError, StorageFull, StoreDamaged, StoreTooNew
 
-LARGE_LOG_BYTES = 64_000_000  # bytes; SQLite folds it in at 4 MB where no reader keeps it from that
-FOLD_SECONDS = 5.0  # seconds
+LARGE_LOG_BYTES = 64_000_000  # SQLite folds it in at 4 MB where no reader keeps it from that
+FOLD_SECONDS = 5.0
 _WORD_INDEX_MODULE = "fts5"  # in what SQLite says of a damaged word index
 
 

@@ -100,7 +100,7 @@ class SqliteReadOnlyLibrary:
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 0.5  # seconds; readers wait only while a file is recovered, or locked as a whole
+BUSY_SECONDS = 0.5  # readers wait only while a file is recovered, or locked as a whole
 
 
 class InlineDatabase:

@@ -229,7 +229,7 @@ def _create_empty_project(db: Connection, stage: Path, switched: _SwitchedProjec
     )
 
 
-FOLD_SECONDS = 1.0  # seconds
+FOLD_SECONDS = 1.0
 
 
 class StoreNumbers(NamedTuple):

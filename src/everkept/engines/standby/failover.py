@@ -61,13 +61,8 @@ class FirstContactMarker:
                 self._file.touch()
 
 
-RETRY_SCHEDULE_SECONDS = (
-    0.0,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-)  # seconds before each attempt, until it counts as degraded
+# seconds before each attempt, until it counts as degraded
+RETRY_SCHEDULE_SECONDS = 0.0, 1.0, 2.0, 4.0, 8.0
 RETRY_SECONDS = 30.0  # seconds between the attempts from then on
 WRITE_WAIT_SECONDS = 2.0  # seconds that writes wait for the first of them, in sum
 READ_WAIT_SECONDS = (

@@ -249,14 +249,9 @@ _MAX_TRIES = 2  # of what fails otherwise: the reason may pass
 # the fault of the act. A connection that breaks says less of it than a limit that is exceeded.
 _MAX_TIMEOUTS = 3
 _MAX_FAILURES = 10
-_TRANSIENT_ERRORS = (
-    StoreUnreachable,
-    StoreBusy,
-    QueryTimeout,
-    StorageFull,
-    ReadOnly,
-)  # whatever the act is
-_MAX_REASON_CHARACTERS = 500  # characters
+# whatever the act is
+_TRANSIENT_ERRORS = StoreUnreachable, StoreBusy, QueryTimeout, StorageFull, ReadOnly
+_MAX_REASON_CHARACTERS = 500
 _PROBE_NOTE = "standby.probe"
 # Acts that are done under one lock, and seconds after which another process may have its turn.
 _GROUP_ENTRIES = 100

@@ -48,10 +48,9 @@ MAX_UNUSED_STORES = (
     50  # stores that nobody uses here, looked at each such time: all have their turn
 )
 LEVEL_NOTE = STANDBY_NOTES + "at"  # the note of when the copy was last level with the database
-LIBRARY_NOTE = (
-    STANDBY_NOTES + "library_at"
-)  # the note of when it was last told of tokens, notes and projects
-NOTE_MICROSECONDS = 60 * 1_000_000  # microseconds
+# the note of when it was last told of tokens, notes and projects
+LIBRARY_NOTE = STANDBY_NOTES + "library_at"
+NOTE_MICROSECONDS = 60 * 1_000_000
 LIBRARY_NAME = ""  # the name of what belongs to no store
 
 log = logging.getLogger(__name__)

@@ -258,7 +258,7 @@ VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tel
 QUOTED_TEXT = re.compile(
     r"'[^']*'|`[^`]*`|\"[^\"]*\""
 )  # what was stored is no sign of why it failed
-MAX_REASON_CHARACTERS = 80  # characters
+MAX_REASON_CHARACTERS = 80
 
 
 class DiskFailure(Unavailable):

@@ -129,7 +129,7 @@ class DatabaseFolder:
 
 QUERY_SECONDS = 10.0  # seconds for the statements of one text
 CLOSE_SECONDS = 0.5  # seconds that work under way has when the connection closes
-RELEASE_SECONDS = 0.05  # seconds
+RELEASE_SECONDS = 0.05
 
 
 class EmbeddedConnection:

@@ -30,7 +30,7 @@ from everkept.errors import EverkeptError, InvalidInput, Refused, StoreUnreachab
 from everkept.values import Value
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # bytes of a message
-FRAME_BYTES = 8 * 2**20  # bytes; a server takes frames of 16 MiB, and messages of several frames
+FRAME_BYTES = 8 * 2**20  # a server takes frames of 16 MiB, and messages of several frames
 CLOSE_SECONDS = 0.5  # seconds for the other side to say goodbye
 LIVENESS_DELAY_SECONDS = (
     1.0  # seconds without a word, while we wait, after which we ask for a sign of life

@@ -138,7 +138,7 @@ GRAPH_PREFIX = f"{LOG_PATH.rpartition('/')[0]}/"
 VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
 MAX_FOLDER_DEPTH = 20  # folders inside each other; a link that leads back would have no end
 MAX_FILES = 200_000
-_LARGE_FILE_BYTES = 1_000_000  # bytes; what takes longer to add up than to hand to a thread
+_LARGE_FILE_BYTES = 1_000_000  # what takes longer to add up than to hand to a thread
 _CONCURRENT_FILES = 16  # files
 _FILES_PER_REPORT = 50  # files between two reports
 

@@ -163,7 +163,7 @@ def find_edit_warnings(texts: Mapping[str, str]) -> list[ToolWarning]:
     return found
 
 
-_STRETCH_CHARACTERS = 200_000  # characters; others have their turn between two such stretches
+_STRETCH_CHARACTERS = 200_000  # others have their turn between two such stretches
 
 
 async def find_secret_warnings(texts: Mapping[str, str]) -> list[ToolWarning] | None:

@@ -34,7 +34,7 @@ from everkept.values import Value, replace
 ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
 PIECES_PER_TURN = 5  # pieces of one section before the next section has its turn
 PIECE_SHARE_DIVISOR = 3  # a piece that is not short takes a third of the room at most
-SHORT_PIECE_TOKENS = 60  # tokens
+SHORT_PIECE_TOKENS = 60
 _MIN_CUT_TOKENS = 24  # tokens or characters under which the beginning of a piece says nothing
 _MAX_CHARACTERS_PER_TOKEN = 8  # of one token
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
@@ -189,10 +189,8 @@ FILES_BY_USE = tuple(FILE_SHARES)
 MIN_FILE_TOKENS = 60  # tokens of a file that is cut; with less, the others have them
 MIN_ITEM_CHARACTERS = 60  # characters that an item of a digest is cut to where there is little room
 _UNCUT_KEYS = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
-_SEPARATOR_TOKENS, _KEY_TOKENS = (
-    3,
-    8,
-)  # tokens of a comma beside an item, and of a key before the first one
+# tokens of a comma beside an item, and of a key before the first one
+_SEPARATOR_TOKENS, _KEY_TOKENS = 3, 8
 
 DigestBuilder = Callable[[Digest, Sequence[str]], Any]
 

@@ -25,7 +25,7 @@ from everkept.families.bank.model import (
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-MAX_PATTERN_CHARACTERS = 200  # characters
+MAX_PATTERN_CHARACTERS = 200
 MAX_COMMAND_CHARACTERS = 120  # characters that a pattern of a rule file gets to see
 
 DEFAULT_TRIGGER = r"\b(umb|update\s+memory\s+bank)\b"
@@ -266,9 +266,9 @@ def _compute_depth(text: str) -> int:
     return deepest
 
 
-MAX_FILE_BYTES = 64 * 1024  # bytes
+MAX_FILE_BYTES = 64 * 1024
 _MAX_LINES = 200
-_MAX_LINE_CHARACTERS = 5_000  # characters
+_MAX_LINE_CHARACTERS = 5_000
 
 
 class FoundRules(Value):

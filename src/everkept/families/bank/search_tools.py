@@ -142,12 +142,12 @@ def _clip_line(line: str) -> str:
     return line if len(line) <= MAX_CONTEXT_CHARACTERS else line[: MAX_CONTEXT_CHARACTERS - 1] + "…"
 
 
-MAX_QUERY_CHARACTERS = 1_000  # characters
+MAX_QUERY_CHARACTERS = 1_000
 MAX_RESULTS = 1_000
 MAX_SECTIONS = 5
 MAX_RANKED_SECTIONS = 20  # sections that are looked at; the lines may show the best of them already
 CONCURRENT_READS = 16  # files
-MAX_SCAN_BYTES = 8 * 1024 * 1024  # bytes, in one thread
+MAX_SCAN_BYTES = 8 * 1024 * 1024  # in one thread
 MAX_SCAN_FILES = 2_048  # files, likewise
 MAX_FILES_LISTED = 100  # names of files in the answer
 MAX_WARNINGS = 20

@@ -37,7 +37,7 @@ from everkept.values import Value, field, replace
 MAX_CACHED_BYTES = 32 * 1024 * 1024  # bytes of all files together
 # A file that was changed so shortly before it was read may be changed again with the same time:
 # over SFTP times are whole seconds.
-SETTLE_MICROSECONDS = 2_000_000  # microseconds
+SETTLE_MICROSECONDS = 2_000_000
 
 MAX_SINGLE_LOOKUPS = 16  # names that are looked up one by one; for more the folder is listed
 
@@ -183,10 +183,8 @@ def _get_sort_key(info: FileInfo) -> tuple[int, str]:
     return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.path)
 
 
-MIN_PART_CHARACTERS, MAX_PART_CHARACTERS = (
-    800,
-    2_000,
-)  # characters of a part, where there is more below its heading
+# characters of a part, where there is more below its heading
+MIN_PART_CHARACTERS, MAX_PART_CHARACTERS = 800, 2_000
 ENTRIES_PER_CUT = 3  # one of so many entries may begin a new part
 PATH_SEPARATOR = " > "  # between a heading and the one below it
 

@@ -87,7 +87,7 @@ SECTION_PROFILE = SearchProfile(
 KEYWORD_PROFILE = replace(
     SECTION_PROFILE, strategy="keyword"
 )  # for a question without a single word
-SEARCH_SECONDS = 2.0  # seconds
+SEARCH_SECONDS = 2.0
 MAX_FILES_NAMED = 5  # files in a notice
 MAX_CACHED_OUTLINES = 64  # files whose lines are remembered
 

@@ -33,7 +33,7 @@ from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-LOOK_SECONDS = 3.0  # seconds, so that a machine that is off does not hold up the list
+LOOK_SECONDS = 3.0  # so that a machine that is off does not hold up the list
 
 StoreName = Annotated[str, Field("Name of the store.", name="storeId", max_length=200, blank=False)]
 ProjectPath = Annotated[

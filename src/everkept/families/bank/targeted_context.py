@@ -27,12 +27,8 @@ PATH_ATTRIBUTES = ("docPath", "path")  # attributes of an entity that name a fil
 HEADING_ATTRIBUTES = ("heading", "section", "anchor")  # and a heading in it
 CONTEXT_LINES = 3  # lines before and after a match
 MAX_FIRST_LINES = 60  # of a file in which nothing matches
-EXACT_SCORE, PREFIX_SCORE, WORD_SCORE, INSIDE_SCORE = (
-    100.0,
-    80.0,
-    60.0,
-    40.0,
-)  # what a hit in a name counts
+# what a hit in a name counts
+EXACT_SCORE, PREFIX_SCORE, WORD_SCORE, INSIDE_SCORE = 100.0, 80.0, 60.0, 40.0
 FIELD_WEIGHTS = {"name": 1.0, "type": 0.8, "attrs": 0.6}
 
 _DOC_POINTER = re.compile(
@@ -194,12 +190,12 @@ def format_digest(digest: Digest, most: int) -> str:
 
 T = TypeVar("T")
 
-MAX_QUERY_CHARACTERS = 1_000  # characters
+MAX_QUERY_CHARACTERS = 1_000
 MAX_DIGEST_CHARACTERS, DIGEST_SHARE = 1_500, 0.2  # characters, and of the budget
 GRAPH_SHARE = 0.4  # of the budget, together with what is before it
 POINTER_SHARE = 0.5  # likewise
 MIN_SHARED_CHARACTERS = 800  # characters of room
-MIN_EXCERPT_CHARACTERS = 80  # characters; less says nothing
+MIN_EXCERPT_CHARACTERS = 80  # less says nothing
 MAX_READ_CHARACTERS = 1_000_000  # characters of a file that are looked through
 MAX_PROGRESS_ENTRIES, MAX_DECISIONS = 3, 3  # entries of the digest
 

@@ -194,7 +194,7 @@ def _build_unused_problem(theirs: str, line: int, tool: ToolConfig) -> FileProbl
     )
 
 
-MAX_WAIT_SECONDS = 86_400  # seconds; a day
+MAX_WAIT_SECONDS = 86_400  # a day
 
 START_VALUES = {"first-use": False, "at-start": True}
 LAUNCH_KEYS = ("command", "args", "env", "cwd")

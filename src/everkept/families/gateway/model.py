@@ -92,7 +92,7 @@ class FileProblem(Value):
         return f"line {self.line}: {self.message}" + (f" {self.fix}" if self.fix else "")
 
 
-MAX_NAME_CHARACTERS = 128  # characters; the protocol's limit
+MAX_NAME_CHARACTERS = 128  # the protocol's limit
 PREFIX_SEPARATOR = "__"  # between a server and its tool, as some clients show them
 
 _MAX_COMPARED_NAMES = 100  # names; another server may have any number of them, and of any length

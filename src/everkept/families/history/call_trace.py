@@ -73,10 +73,8 @@ MAX_CALLERS = 20  # whose own callers are asked for
 # What a relation counts by how well the name fits, and by how far it is from what was asked.
 EXACT_WEIGHT, OTHER_CASE_WEIGHT, LAST_PART_WEIGHT = 1.0, 0.9, 0.75
 INDIRECT_WEIGHT = 0.6
-CALLEE_WEIGHT, DEFINITION_WEIGHT = (
-    0.85,
-    0.88,
-)  # against being called: that is what is asked for most
+# against being called: that is what is asked for most
+CALLEE_WEIGHT, DEFINITION_WEIGHT = 0.85, 0.88
 RECENCY_SHARE = 0.1  # of the score that the newest has and the oldest lacks
 
 SYMBOL_PROFILE = SearchProfile(kinds=(SYMBOL,), reading="tiers")

@@ -141,7 +141,7 @@ _ATTRIBUTE = re.compile(
 _WORD = re.compile(r"[a-z][a-z0-9+#._-]{0,29}", re.I)
 _CITED_FILE = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
 _EXTENSION = re.compile(r"[^\s./\\]\.([a-z0-9+]{1,12})$", re.I)
-MAX_TAG_CHARACTERS = 500  # characters; what is longer is no info string
+MAX_TAG_CHARACTERS = 500  # what is longer is no info string
 
 
 def detect_language(tag: str | None, file: str | None) -> str | None:

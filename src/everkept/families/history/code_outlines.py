@@ -16,10 +16,10 @@ from everkept.families.history.code_parser import (
 from everkept.language.code_names import COMMON_CALLS, COMMON_RECEIVERS
 from everkept.values import Value, field
 
-MAX_TEXT_CHARACTERS = 200_000  # characters; what is behind them is not read
+MAX_TEXT_CHARACTERS = 200_000  # what is behind them is not read
 OUTLINE_SECONDS = 2.0  # seconds of this thread, for what is no code; the longest code takes a tenth
 MAX_NAMES = 200  # of each sort
-MAX_NAME_CHARACTERS = 200  # characters
+MAX_NAME_CHARACTERS = 200
 
 SymbolKind = Literal["function", "method", "class", "interface", "type", "module", "variable"]
 

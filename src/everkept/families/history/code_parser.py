@@ -152,7 +152,7 @@ MAX_CAPTURE_BYTES = 2_000  # bytes of a capture
 MAX_PIECE_CHARACTERS = 10_000
 PARSE_SECONDS = 0.2  # seconds of this thread; a piece of real code takes a hundredth of them
 MAX_ERRORS = 400  # of a piece that is worth a second look
-READ_BYTES = 256  # bytes
+READ_BYTES = 256
 MAX_ACTIVE_MATCHES = 10_000  # matches in progress
 
 _ERROR_QUERY = "\n(ERROR) @error\n(MISSING) @missing\n"

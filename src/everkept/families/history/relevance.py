@@ -168,10 +168,8 @@ MIN_COSINE, MIN_ONE_WORD_COSINE = 0.3, 0.4
 MIN_SCORE_SHARE = 0.25  # share of the best score
 MIN_TELLING_WORDS = 3  # that tell something: with less a turn says little by itself
 MIN_WORD_SHARE = 0.5  # share of the asked words that such a turn needs
-SHORT_TURN_CHARACTERS, SHORT_TURN_SPACES = (
-    200,
-    16,
-)  # characters, and blanks, of a turn that may say little
+# characters, and blanks, of a turn that may say little
+SHORT_TURN_CHARACTERS, SHORT_TURN_SPACES = 200, 16
 MAX_LITERAL_WORDS = 2  # words of a question that may be meant literally
 MAX_RARE_HITS = 5  # hits that have a word, at most, for it to be a rare one
 

@@ -20,7 +20,7 @@ from everkept.core.paths import (
 
 TimeRangeName = Literal["today", "week", "month", "all"]
 
-CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000  # microseconds
+CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
 MIN_LIKENESS = 0.5  # likeness of two names from which one may be meant by the other
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -51,7 +51,7 @@ USER_AUTHOR = "user"  # author of turns, in the transcripts of programs
 MAX_TURNS_TO_FIX = 40  # turns after a problem in which its solution is looked for
 MAX_TURNS_TO_CONFIRM = 3  # turns after one in which a word that something works is about it
 SEARCH_FACTOR = 3  # times the results that are wanted, as one of a conversation is shown
-MAX_DESCRIPTION_CHARACTERS = 600  # characters, where code comes with it: both are to be heard
+MAX_DESCRIPTION_CHARACTERS = 600  # where code comes with it: both are to be heard
 # What is left of the score of a turn that is no problem, and of one that nobody solved.
 NO_PROBLEM_FACTOR, UNSOLVED_FACTOR = 0.85, 0.85
 # Elsewhere this may be said of anything; after a problem it says that it is solved.

@@ -48,8 +48,8 @@ MAX_TEXT_CHARACTERS = 2_000  # characters of a memory that are read
 MAX_CENTRAL_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
 
 MAX_SENTENCES = 5
-SUMMARY_CHARACTERS = 700  # characters
-PATTERN_CHARACTERS = 240  # characters
+SUMMARY_CHARACTERS = 700
+PATTERN_CHARACTERS = 240
 PATTERN_PREFIX = "Recurring theme: "
 MAX_IMPORTANCE = 0.9  # only a person says that nothing matters more
 

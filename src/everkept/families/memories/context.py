@@ -24,7 +24,7 @@ def fence_memories(body: str) -> str:
 
 FIRST_SHARE = 0.5  # of the budget that the first section may take before others have their share
 SHORT_ENTRY_CHARACTERS = 200  # characters of an entry, while others wait for room
-MIN_ENTRY_CHARACTERS = 40  # characters; less of a text says nothing
+MIN_ENTRY_CHARACTERS = 40  # less of a text says nothing
 _CHARACTERS_PER_TOKEN = 5  # at most, on one line: a blank and four letters
 
 

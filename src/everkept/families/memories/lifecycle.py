@@ -54,12 +54,11 @@ from everkept.families.memories.stores import MemoryStores, read_live_memory
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
 
-DAY_MICROSECONDS = 86_400 * 1_000_000  # microseconds
+DAY_MICROSECONDS = 86_400 * 1_000_000
 HALF_LIFE_GAIN_PER_USE = 0.2  # of its half-life that each use adds
 MIN_STRENGTH = 0.01  # strength below which nothing is left of a memory
-MIN_AGE_MICROSECONDS = (
-    14 * DAY_MICROSECONDS
-)  # what was stored or used since then stays, however weak
+# what was stored or used since then stays, however weak
+MIN_AGE_MICROSECONDS = 14 * DAY_MICROSECONDS
 MIN_USES_TO_KEEP = 2  # from so many on it stays for good
 BATCH_MEMORIES = 500  # memories of one change
 

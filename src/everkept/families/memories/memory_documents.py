@@ -28,7 +28,7 @@ from everkept.tools.schema import to_json
 from everkept.values import Value
 
 WORKING_TYPE = "working"  # a type that the counts name only where it occurs
-_SECOND_MICROSECONDS = 1_000_000  # microseconds
+_SECOND_MICROSECONDS = 1_000_000
 
 
 class DatabaseStatus(Value):

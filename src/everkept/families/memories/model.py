@@ -30,7 +30,7 @@ SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # each reaches furth
 
 CONTENT_LIMIT = 100_000  # characters
 MAX_TAGS = 50  # tags of one memory
-MAX_TAG_CHARACTERS = 100  # characters
+MAX_TAG_CHARACTERS = 100
 ENTITIES_LIMIT = 100  # entities named in one call
 METADATA_LIMIT = 20_000  # characters of JSON
 REASON_LIMIT = 2_000  # characters

@@ -42,7 +42,7 @@ def _compute_id(prefix: str, *parts: str) -> str:
     return prefix + code[:ID_CHARACTERS]
 
 
-MAX_TEXT_CHARACTERS = 100_000  # characters
+MAX_TEXT_CHARACTERS = 100_000
 MAX_NODES = 1_000  # entities in one answer
 MAX_SEARCH_RESULTS = 100  # results of a search
 
